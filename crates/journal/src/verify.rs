@@ -74,6 +74,20 @@ impl Verified {
             && self.counters.newer_records == 0
             && self.counters.misnamed_segments == 0
     }
+
+    /// The files are all there is: nothing to hold them against.
+    fn off() -> Self {
+        Self {
+            ok: true,
+            records: 0,
+            entities: 0,
+            divergent: Vec::new(),
+            behind: Vec::new(),
+            counters: Counters::default(),
+            lost_base: None,
+            warnings: vec![OFF.to_owned()],
+        }
+    }
 }
 
 impl Journal {
@@ -106,17 +120,7 @@ impl Journal {
     /// As it is now; under the lock there is nobody else to wait for.
     pub(crate) fn verify_once(&self) -> Result<Verified, JournalError> {
         if self.mode == Mode::Off {
-            // The files are all there is: nothing to hold them against.
-            return Ok(Verified {
-                ok: true,
-                records: 0,
-                entities: 0,
-                divergent: Vec::new(),
-                behind: Vec::new(),
-                counters: Counters::default(),
-                lost_base: None,
-                warnings: vec![OFF.to_owned()],
-            });
+            return Ok(Verified::off());
         }
         // IMPORTANT: before the segments. What is recorded meanwhile is not expected in its file.
         let projected_to = self.projected_to()?;

@@ -303,3 +303,20 @@ fn a_file_that_was_edited_by_hand_is_kept_and_its_place_is_told() {
     ]);
     assert_eq!(quiet.ok().stderr, "");
 }
+
+#[test]
+fn t_64_a_link_in_the_place_of_a_folder_is_named_with_what_helps() {
+    let repository = Repository::new();
+    repository.run(&["journal", "init"]).ok();
+    repository.append("a", &json!({"n": 1}));
+    let (events, aside) = (repository.at(".heddle/events"), repository.at("aside"));
+    std::fs::rename(&events, &aside).unwrap();
+    std::os::unix::fs::symlink(&aside, &events).unwrap();
+    let told = show(&repository, "a");
+    assert_eq!(told.code, 1, "{told:?}");
+    let next = told.json()["next"].as_str().unwrap().to_owned();
+    assert!(
+        next.contains("put the folder or the file itself"),
+        "{told:?}"
+    );
+}

@@ -1,5 +1,8 @@
 //! What to do about a journal that is not as it should be: the worst first, and each of it changes something for the better.
 
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
 use heddle_journal::{Cause, Verified};
 
 const GAPS: &str = "Nothing was changed. Keep a copy of .heddle/ and look for the missing records in git and in other copies; when they are lost for good, `heddle journal verify --accept-gaps REASON` notes that.";
@@ -16,11 +19,31 @@ const VERSION: &str = "Nothing was changed, and the records are sound: .heddle/s
 const PUT_BACK: &str = "Nothing was changed. Records are here that a checkpoint was written without: they were put back behind it. Keep a copy of .heddle/; `heddle doctor quarantine` moves such checkpoints aside, so that the records count; then `heddle journal rebuild` and `heddle journal checkpoint`.";
 
 /// The checkpoint that a clone began with: another clone's `gc` parked it, and git deleted it here with that commit.
-pub(super) fn bring_base_back(path: &std::path::Path) -> String {
+pub(super) fn bring_base_back(path: &Path) -> String {
     let file = path.display();
     format!(
         "Nothing was changed, and nothing is lost for good: git has it. Bring it back: `git checkout \"$(git log -1 --diff-filter=D --format=%H -- '{file}')^\" -- '{file}'`; from then on this clone keeps a copy of its own. Accept no gap before."
     )
+}
+
+/// What stands in the way of a file of the journal, and what to do about it.
+pub(super) fn of_disk(path: &Path, error: &io::Error) -> String {
+    let file = path.display();
+    let on_the_way = |found: &Path| found.symlink_metadata().is_ok_and(|it| it.is_symlink());
+    match error.kind() {
+        // A journal follows no link: what it writes must be where it says.
+        _ if path.ancestors().any(on_the_way) => format!(
+            "Nothing was changed. A journal follows no link, and '{file}' is one or lies behind one (`ls -ld` of it and of the folders above shows which): put the folder or the file itself in its place."
+        ),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => format!(
+            "What was answered is on disk; this was not done. Free some room (`df -h '{file}'` shows the disk), and run the same again."
+        ),
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => format!(
+            "Nothing was changed. '{file}' cannot be written or read by this user: look at its mode, its owner and the disk that it is on (`ls -l`, `mount`), and run the same again."
+        ),
+        _ => "Check the file and the disk; `heddle journal verify` says what else is affected."
+            .to_owned(),
+    }
 }
 
 pub(super) fn next(report: &Verified) -> String {
