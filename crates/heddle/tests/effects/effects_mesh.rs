@@ -5,7 +5,7 @@ use crate::support;
 use std::process::Stdio;
 
 use serde_json::json;
-use support::effect_pair::{MESH, pair, request, run};
+use support::effect_pair::{MESH, Pair, pair, request, run};
 use support::effect_proxy::Moment::After;
 use support::effect_proxy::{kill_at, said};
 use support::pasted::{commands, pasted};
@@ -179,6 +179,21 @@ fn a_request_waits_for_the_broker_and_nothing_runs_meanwhile() {
     );
 }
 
+/// The home that ran it, whoever else has not heard of it.
+fn says_what_it_has_seen(pair: &Pair, ran: &Ran) {
+    let next = ran.json()["next"].clone();
+    assert!(next.to_string().contains("told by itself"), "{ran:?}");
+    let seen = pair.bob(&["effect", "status", "k", "--json"]);
+    let told = seen.json();
+    assert_eq!(
+        (seen.code, &told["exit_code"], &told["stdout"]),
+        (5, &json!(0), &json!("deployed\n")),
+        "{seen:?}"
+    );
+    let story = pair.bob(&["explain", "k"]).ok();
+    assert!(story.stdout.contains("exit code 0; kept here"), "{story:?}");
+}
+
 #[test]
 fn the_end_of_a_command_is_told_when_the_broker_is_back() {
     let mut pair = pair("[[rule]]\noperation = \"*\"\napproval = \"auto\"\n");
@@ -229,23 +244,7 @@ fn the_end_of_a_command_is_told_when_the_broker_is_back() {
         (said(&ran).as_str(), ran.json()["exit_code"].as_i64()),
         ("waiting_for_broker", Some(0))
     );
-    assert!(
-        ran.json()["next"]
-            .as_str()
-            .unwrap()
-            .contains("told by itself"),
-        "{ran:?}"
-    );
-    // The home that ran it says what it has seen, whoever else has not heard of it.
-    let seen = pair.bob(&["effect", "status", "k", "--json"]);
-    let told = seen.json();
-    assert_eq!(
-        (seen.code, &told["exit_code"], &told["stdout"]),
-        (5, &json!(0), &json!("deployed\n")),
-        "{seen:?}"
-    );
-    let story = pair.bob(&["explain", "k"]).ok();
-    assert!(story.stdout.contains("exit code 0; kept here"), "{story:?}");
+    says_what_it_has_seen(&pair, &ran);
     pair.up.0 = Some(pair.alice.up());
     let status = || {
         pair.alice

@@ -50,11 +50,11 @@ fn has_digest(connection: &Connection, table: &str) -> Result<bool, StorageError
     Ok(has > 0)
 }
 
+/// Its mesh, and its bytes as they lie there.
+type FoundKey = ([u8; 16], Vec<u8>);
+
 /// Every key, or those of one mesh.
-fn keys(
-    connection: &Connection,
-    of: Option<MeshId>,
-) -> Result<Vec<([u8; 16], Vec<u8>)>, StorageError> {
+fn keys(connection: &Connection, of: Option<MeshId>) -> Result<Vec<FoundKey>, StorageError> {
     let mut statement = connection.prepare_cached(KEYS)?;
     let of = of.map(|mesh| mesh.0.to_bytes());
     let keys = statement.query_map([of], |row| {
@@ -71,10 +71,7 @@ pub(super) fn changed_of(
     changed(connection, keys(connection, Some(mesh))?)
 }
 
-fn changed(
-    connection: &Connection,
-    keys: Vec<([u8; 16], Vec<u8>)>,
-) -> Result<Vec<String>, StorageError> {
+fn changed(connection: &Connection, keys: Vec<FoundKey>) -> Result<Vec<String>, StorageError> {
     let mut changed = Vec::new();
     for (mesh, bytes) in keys {
         // What is no text any more is no key. It is told, and hides no other.

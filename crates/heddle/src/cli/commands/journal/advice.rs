@@ -1,9 +1,9 @@
 //! What to do about a journal that is not as it should be: the worst first, and each of it changes something for the better.
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::Path;
 
-use heddle_journal::{Cause, Verified};
+use heddle_journal::{Cause, JournalError, Verified};
 
 const GAPS: &str = "Nothing was changed. Keep a copy of .heddle/ and look for the missing records in git and in other copies; when they are lost for good, `heddle journal verify --accept-gaps REASON` notes that.";
 const MISNAMED: &str = "Nothing was changed. Names of segments say where their records belong: rename it as the warning says, and no record changes. Nothing is written before.";
@@ -26,11 +26,17 @@ pub(super) fn bring_base_back(path: &Path) -> String {
     )
 }
 
+const LOOK: &str =
+    "Check the file and the disk; `heddle journal verify` says what else is affected.";
+
 /// What stands in the way of a file of the journal, and what to do about it.
-pub(super) fn of_disk(path: &Path, error: &io::Error) -> String {
+pub(super) fn of_file(error: &JournalError) -> String {
+    let JournalError::Io { path, source } = error else {
+        return LOOK.to_owned();
+    };
     let file = path.display();
     let on_the_way = |found: &Path| found.symlink_metadata().is_ok_and(|it| it.is_symlink());
-    match error.kind() {
+    match source.kind() {
         // A journal follows no link: what it writes must be where it says.
         _ if path.ancestors().any(on_the_way) => format!(
             "Nothing was changed. A journal follows no link, and '{file}' is one or lies behind one (`ls -ld` of it and of the folders above shows which): put the folder or the file itself in its place."
@@ -41,8 +47,7 @@ pub(super) fn of_disk(path: &Path, error: &io::Error) -> String {
         ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => format!(
             "Nothing was changed. '{file}' cannot be written or read by this user: look at its mode, its owner and the disk that it is on (`ls -l`, `mount`), and run the same again."
         ),
-        _ => "Check the file and the disk; `heddle journal verify` says what else is affected."
-            .to_owned(),
+        _ => LOOK.to_owned(),
     }
 }
 

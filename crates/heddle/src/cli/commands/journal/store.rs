@@ -305,10 +305,8 @@ pub fn told(error: JournalError) -> CliError {
         ),
         JournalError::Newer(_) => CliError::new(exit::CONFLICT, message)
             .next("Nothing was written. Use the newer heddle in this repository; `heddle --version` says which one this is."),
-        JournalError::Io { path, source } => {
-            CliError::new(exit::FAILED, message).next(super::advice::of_disk(&path, &source))
+        error @ (JournalError::Io { .. } | JournalError::Damaged { .. }) => {
+            CliError::new(exit::FAILED, message).next(super::advice::of_file(&error))
         }
-        JournalError::Damaged { .. } => CliError::new(exit::FAILED, message)
-            .next("Check the file and the disk; `heddle journal verify` says what else is affected."),
     }
 }
