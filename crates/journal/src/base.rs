@@ -75,6 +75,10 @@ impl Journal {
                 let path = self.kept_path(head_seq);
                 let folder = self.layout.archived_checkpoints();
                 self.disk().create_dir(&folder).at(&folder)?;
+                // IMPORTANT: the folders as well. Where a power cut takes them, the copy goes with them.
+                for above in [self.layout.archive(), self.layout.events()] {
+                    self.disk().sync_dir(&above).at(&above)?;
+                }
                 replace(self.disk(), &path, &bytes, true).at(&path)?;
             }
             break;

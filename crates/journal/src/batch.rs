@@ -1,9 +1,11 @@
 //! A batch: drafts become lines, one buffer, one write, one sync.
 
+use std::sync::Arc;
+
 use crate::action::Action;
 use crate::error::JournalError;
 use crate::format::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, ENVELOPE_VERSION, SEQ_MAX};
-use crate::journal::Who;
+use crate::journal::{Journal, Who};
 use crate::meta::Position;
 use crate::notes::MetaPayload;
 use crate::record::{Batch, PayloadRef, Record, RequestRef};
@@ -27,8 +29,25 @@ pub(crate) struct Draft {
     pub(crate) blob: Option<(String, u64)>,
     /// The request that it answers.
     pub(crate) key: Option<Key>,
+    pub(crate) by: Arc<By>,
+}
+
+/// Who writes; one for all records of a request.
+#[derive(Debug)]
+pub(crate) struct By {
     pub(crate) who: Who,
     pub(crate) writer: String,
+}
+
+impl By {
+    pub(crate) fn of(journal: &Journal) -> Arc<Self> {
+        Self::of_who(journal, journal.who.clone())
+    }
+
+    pub(crate) fn of_who(journal: &Journal, who: Who) -> Arc<Self> {
+        let writer = journal.writer.clone();
+        Arc::new(Self { who, writer })
+    }
 }
 
 /// A batch that is on the disk.
@@ -53,8 +72,7 @@ impl Session<'_> {
             payload: Some(text),
             blob: None,
             key: None,
-            who: self.journal.who.clone(),
-            writer: self.journal.writer.clone(),
+            by: By::of(self.journal),
         })
     }
 
@@ -90,10 +108,10 @@ impl Session<'_> {
                 v: ENVELOPE_VERSION,
                 seq: self.next_seq + u64::from(i),
                 ts: ts.as_str().into(),
-                writer: draft.writer.as_str().into(),
-                agent: draft.who.agent.as_str().into(),
-                agent_id: draft.who.agent_id.as_deref().map(Into::into),
-                user: draft.who.user.as_deref().map(Into::into),
+                writer: draft.by.writer.as_str().into(),
+                agent: draft.by.who.agent.as_str().into(),
+                agent_id: draft.by.who.agent_id.as_deref().map(Into::into),
+                user: draft.by.who.user.as_deref().map(Into::into),
                 action: draft.action,
                 item_type: draft.item_type.as_str().into(),
                 item_id: draft.item_id.as_deref().map(Into::into),

@@ -29,6 +29,13 @@ fn put_number(out: &mut Vec<u8>, name: &str, number: u64) {
     out.extend_from_slice(&digits[first..]);
 }
 
+/// Eight digits, without a text in between.
+fn put_hex(out: &mut Vec<u8>, crc: u32) {
+    for shift in (0..u32::BITS).step_by(4).rev() {
+        out.push(b"0123456789abcdef"[(crc >> shift & 0xf) as usize]);
+    }
+}
+
 impl Record<'_> {
     /// Appends the framed line, `LF json LF`; the bytes of the line alone are `range`.
     pub fn encode_into(&self, buffer: &mut Vec<u8>) -> Result<Encoded, LineFault> {
@@ -47,7 +54,7 @@ impl Record<'_> {
         // The closing brace comes behind the checksum.
         let crc = crc_of(&buffer[start..]);
         buffer.extend_from_slice(CRC_OPEN);
-        buffer.extend_from_slice(format!("{crc:08x}").as_bytes());
+        put_hex(buffer, crc);
         buffer.extend_from_slice(b"\"}");
         let end = buffer.len();
         buffer.push(b'\n');

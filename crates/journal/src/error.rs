@@ -82,7 +82,7 @@ pub enum JournalError {
     )]
     SyncFailed { path: PathBuf, source: io::Error },
     #[error(
-        "{0} ends with records that a newer heddle wrote; this one does not understand them and writes nothing behind them"
+        "{0} has records that a newer heddle wrote; this one does not understand them, and does nothing that they may decide"
     )]
     Newer(PathBuf),
     #[error("{path} is damaged ({reason}): it only says that a journal is here, and in which mode")]

@@ -38,6 +38,7 @@ pub mod meta;
 mod migrate;
 mod misnamed;
 mod mutate;
+mod newer;
 pub mod notes;
 mod page;
 pub mod phases;

@@ -13,6 +13,7 @@ use crate::format::SEQ_MAX;
 use crate::gaps::Gaps;
 use crate::journal::Journal;
 use crate::meta::{self, MetaFound};
+use crate::newer;
 use crate::revisions::{Kept, Revisions};
 use crate::segments;
 use crate::session::Session;
@@ -32,6 +33,9 @@ pub struct Lost {
     /// Those that a person has accepted. They are no loss any more, and somebody may put them back all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) accepted: Vec<[u64; 2]>,
+    /// Segments in which there are records of a newer build: here, and not known to the one that found them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) newer: Vec<u64>,
 }
 
 impl Lost {
@@ -50,9 +54,9 @@ impl Lost {
         kept.is_some_and(|kept| self.hold(kept.head.seq))
     }
 
-    /// Not even accepted ones.
+    /// Not even accepted ones, or ones that this build does not understand.
     pub fn is_nothing(&self) -> bool {
-        self.is_empty() && self.accepted.is_empty()
+        self.is_empty() && self.accepted.is_empty() && self.newer.is_empty()
     }
 
     /// A cache may have been edited: ranges that no journal has are not reckoned with.
@@ -97,6 +101,8 @@ impl Lost {
     fn renew(&mut self, rebuilt: &Rebuilt, has_index: bool) {
         let covered = rebuilt.from.unwrap_or(0);
         self.seqs.retain(|[_, last]| *last <= covered);
+        // What a checkpoint covers, whoever wrote it has understood.
+        self.newer = newer::remembered(&[], newer::segments_of(&rebuilt.replay.damage));
         self.add(&rebuilt.replay.gaps);
         self.index = !self.seqs.is_empty() && (self.index || !has_index);
     }
@@ -268,7 +274,7 @@ mod tests {
         let lost = Lost {
             seqs: vec![[2, 2], [5, 7]],
             index: true,
-            accepted: Vec::new(),
+            ..Lost::default()
         };
         for (seq, count) in [(0, 4), (1, 4), (2, 3), (4, 3), (5, 2), (7, 0), (9, 0)] {
             assert_eq!(lost.count_after(seq), count, "{seq}");

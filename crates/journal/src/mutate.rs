@@ -1,12 +1,13 @@
 //! `mutate`: plan, append, sync, and only then projections, index, cache.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::action::{Action, ActionClass, Mode};
-use crate::batch::{Draft, Written};
+use crate::batch::{By, Draft, Written};
 use crate::blobs;
 use crate::error::JournalError;
 use crate::format::INLINE_PAYLOAD_BYTES_MAX;
@@ -73,6 +74,15 @@ pub(crate) struct Request {
     pub(crate) key: Option<Key>,
 }
 
+impl Request {
+    fn by(&self) -> Arc<By> {
+        Arc::new(By {
+            who: self.who.clone(),
+            writer: self.writer.clone(),
+        })
+    }
+}
+
 /// What planning knows beyond the disk: the entities of this same batch.
 #[derive(Default)]
 pub(crate) struct Plan {
@@ -85,6 +95,8 @@ pub(crate) struct Plan {
     ahead: HashMap<(String, String), Vec<usize>>,
     /// Those of its requests that have an id.
     pub(crate) keyed: HashMap<String, Keyed>,
+    /// The types whose folder was looked at: once a batch, for a look costs as much as the rest of planning a change.
+    looked_at: HashSet<String>,
 }
 
 impl Journal {
@@ -224,10 +236,11 @@ impl Plan {
         let before = (self.drafts.len(), self.slots.len(), self.ephemeral.len());
         let unannotated = self.unannotated;
         let mut named = HashSet::with_capacity(request.changes.len());
+        let by = request.by();
         for change in &request.changes {
             let planned =
                 if named.insert((&change.item_type, &change.item_id)) || change.item_id.is_none() {
-                    self.change(session, request, change)
+                    self.change(session, (request, &by), change)
                 } else {
                     Err(JournalError::Refused(
                         "a mutation has one record per entity: name each entity once".to_owned(),
@@ -268,7 +281,7 @@ impl Plan {
     fn change(
         &mut self,
         session: &mut Session<'_>,
-        request: &Request,
+        (request, by): (&Request, &Arc<By>),
         change: &Change,
     ) -> Result<(), JournalError> {
         let journal = session.journal;
@@ -279,7 +292,7 @@ impl Plan {
                 Some(planned) => planned,
                 None => {
                     self.slots.push(None);
-                    return self.note_unchanged(session, request, change);
+                    return self.note_unchanged(session, (request, by), change);
                 }
             }
         } else {
@@ -303,8 +316,7 @@ impl Plan {
             payload,
             blob,
             key: request.key.clone(),
-            who: request.who.clone(),
-            writer: request.writer.clone(),
+            by: Arc::clone(by),
         });
         Ok(())
     }
@@ -313,7 +325,7 @@ impl Plan {
     fn note_unchanged(
         &mut self,
         session: &Session<'_>,
-        request: &Request,
+        (request, by): (&Request, &Arc<By>),
         change: &Change,
     ) -> Result<(), JournalError> {
         if request.key.is_some() {
@@ -323,8 +335,7 @@ impl Plan {
             });
             self.drafts.push(Draft {
                 key: request.key.clone(),
-                who: request.who.clone(),
-                writer: request.writer.clone(),
+                by: Arc::clone(by),
                 ..session.meta_draft(&note)?
             });
         }
@@ -363,6 +374,10 @@ impl Plan {
             (None, None, _) => Action::Delete,
         };
         check_entity(journal, action, wanted, is_live, change)?;
+        if !self.looked_at.contains(item_type) {
+            journal.check_family(item_type)?;
+            self.looked_at.insert(item_type.to_owned());
+        }
         let text = wanted.map(to_text);
         if let (Action::Update, Some(wanted), Some(text)) = (action, wanted, &text) {
             let held = match ahead {

@@ -14,6 +14,7 @@ use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::loss::Lost;
 use crate::meta::Meta;
+use crate::newer;
 use crate::reduce::Head;
 use crate::replay::{Body, Entity, Known, Replay};
 use crate::revisions::{Kept, Revisions};
@@ -369,12 +370,14 @@ impl<'j> Session<'j> {
         }
         let mut gaps = replay.gaps.clone();
         gaps.settle();
+        let more = newer::segments_of(&replay.damage);
         let changed = into_changed(replay);
         let Some(changed) = changed else {
             return Ok(false);
         };
         self.project_all(&mut revisions, &changed)?;
         self.lost.add(&gaps);
+        self.lost.newer = newer::remembered(&self.lost.newer, more);
         Ok(true)
     }
 

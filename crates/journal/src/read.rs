@@ -8,6 +8,7 @@ use crate::error::{At, JournalError};
 use crate::journal::Journal;
 use crate::level::Level;
 use crate::meta::{self, Meta, MetaFound};
+use crate::newer::Newer;
 use crate::registry::TypeClass;
 use crate::replay::{Entity, Known, Replay};
 use crate::revisions::{Kept, Revisions};
@@ -32,7 +33,7 @@ pub struct Shown {
 
 const EDITED: &str = "its file differs from the journal, which is shown here: it was edited by hand, or git brought it from another clone. `heddle journal verify` says how to take it in; `heddle journal rebuild` puts the file right and keeps what stood there";
 const LOST: &str = "records of the journal are lost, and a newer one may have been among them; `heddle journal verify` says which seqs";
-const NEWER: &str = "the journal ends with records of a newer heddle, which this one does not understand: a newer revision may be among them; use that one";
+const NEWER: &str = "the journal has records of a newer heddle, which this one does not understand: a newer revision may be among them; use that one";
 const OFF: &str =
     "the journal is off: shown as its file has it; `heddle journal migrate` turns it on";
 const NOT_RECORDED: &str =
@@ -127,7 +128,8 @@ impl Journal {
         let level = self.level_with(Files::Behind).unwrap_or(Level::NotOurs);
         if level == Level::Yes {
             let shown = self.served(item_type, item_id, false);
-            return self.with_lost(shown, item_type, item_id);
+            let shown = self.with_lost(shown, item_type, item_id);
+            return self.with_newer(shown, self.newer_within()?, item_type, item_id);
         }
         let shown = match (self.lost_tail()?, level) {
             (None, Level::NotOurs) => self.newest(item_type, item_id),
@@ -143,14 +145,25 @@ impl Journal {
             },
         };
         let shown = self.with_lost(shown, item_type, item_id);
-        self.with_newer(shown)
+        self.with_newer(shown, self.newer()?, item_type, item_id)
     }
 
-    /// What is level has no such record behind it, so only others ask.
-    fn with_newer(&self, shown: Result<Shown, JournalError>) -> Result<Shown, JournalError> {
-        let Some(segment) = self.newer_end()? else {
+    /// An entity that was recorded behind them is the newest all the same.
+    fn with_newer(
+        &self,
+        shown: Result<Shown, JournalError>,
+        newer: Option<Newer>,
+        item_type: &str,
+        item_id: &str,
+    ) -> Result<Shown, JournalError> {
+        let Some(Newer { segment, seq }) = newer else {
             return shown;
         };
+        if let Indexed::Known(kept) = self.indexed(item_type, item_id)
+            && kept.head.seq > seq
+        {
+            return shown;
+        }
         match shown {
             Ok(shown) => Ok(Shown {
                 note: shown.note.or(Some(NEWER)),
@@ -159,16 +172,6 @@ impl Journal {
             Err(JournalError::NotFound { .. }) => Err(JournalError::Newer(segment)),
             failed => failed,
         }
-    }
-
-    /// The last segment, where it ends with records of a newer build: they may be about anything.
-    pub(crate) fn newer_end(&self) -> Result<Option<std::path::PathBuf>, JournalError> {
-        let live = segments::live(self.disk(), &self.layout)?;
-        let Some(active) = live.last() else {
-            return Ok(None);
-        };
-        let tail = segments::tail(self.disk(), &self.layout, *active, None)?;
-        Ok(tail.is_newer.then(|| self.layout.segment(*active)))
     }
 
     /// Where nobody is writing and the files cannot follow: what the journal says, and not a file that is behind it.

@@ -133,10 +133,13 @@ impl Journal {
 
     /// The types of these whose files are anywhere.
     fn astray_of<'e>(&self, all: &[Named<'e>]) -> Result<HashSet<&'e str>, JournalError> {
+        let mut families: Vec<&str> = all.iter().map(|(item_type, ..)| *item_type).collect();
+        // In order of type: each folder is looked at once, and not once a file.
+        families.dedup();
         let mut astray = HashSet::new();
-        for (item_type, ..) in all {
-            if !astray.contains(item_type) && self.is_astray(item_type)? {
-                astray.insert(*item_type);
+        for family in families {
+            if self.is_astray(family)? {
+                astray.insert(family);
             }
         }
         Ok(astray)

@@ -179,6 +179,8 @@ impl Session<'_> {
         let Some(answered) = answered else {
             // IMPORTANT: an id is never free again, also not where the record that has it is lost.
             self.must_be_new(key, level.missing, found.is_some())?;
+            // The same where a record that this build does not understand may have it.
+            self.must_know_all()?;
             return Ok(None);
         };
         match &answered.sha256 {

@@ -59,7 +59,6 @@ pub(crate) fn check_entity(
             action.as_str()
         )));
     };
-    journal.check_family(&change.item_type)?;
     if journal.registry.class(&change.item_type) == TypeClass::Execution
         && let Some(origin_id) = owner_of(item_id)
     {

@@ -428,7 +428,7 @@ impl Session<'_> {
         if self.is_checkpoint_due()? {
             match self.checkpoint() {
                 // One is due all the same when that is mended.
-                Err(JournalError::Incomplete(_)) => {}
+                Err(JournalError::Incomplete(_) | JournalError::Newer(_)) => {}
                 written => drop(written?),
             }
         }

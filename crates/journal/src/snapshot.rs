@@ -9,6 +9,7 @@ use crate::error::{At, JournalError};
 use crate::federation::{Origin, Renew};
 use crate::format::{INLINE_PAYLOAD_BYTES_MAX, checkpoint_name};
 use crate::journal::Journal;
+use crate::newer;
 use crate::notes::{CheckpointRef, MetaPayload};
 use crate::record::PayloadRef;
 use crate::replay::{Body, Replay, Unknown};
@@ -123,6 +124,10 @@ impl Session<'_> {
         if !missing.is_empty() {
             // IMPORTANT: whoever began with it would never look at those records again, not even where they are put back.
             return Err(JournalError::Incomplete(missing));
+        }
+        if let Some(segment) = newer::segments_of(&rebuilt.replay.damage).first() {
+            // IMPORTANT: the same. The newer build would begin with it, and its own records would be without effect.
+            return Err(JournalError::Newer(journal.segment_path(*segment)?));
         }
         let origin = self.origin(Renew::No).ok();
         let without = self.given_up(&rebuilt)?;

@@ -25,15 +25,28 @@ impl Out for Vec<u8> {
 }
 
 pub(crate) fn to_text(document: &Value) -> String {
-    let mut text = String::with_capacity(128);
+    let mut text = String::with_capacity(bytes_about(document));
     write_value(document, &mut text);
     text
+}
+
+/// The length that its text will have, about, so that it is not moved while it grows: what is escaped, and what numbers need, is guessed.
+fn bytes_about(value: &Value) -> usize {
+    const EACH: usize = 8;
+    match value {
+        Value::String(string) => string.len() + EACH,
+        Value::Array(items) => EACH + items.iter().map(bytes_about).sum::<usize>(),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| name.len() + EACH + bytes_about(value);
+            EACH + fields.iter().map(field).sum::<usize>()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 2 * EACH,
+    }
 }
 
 fn write_value(value: &Value, text: &mut String) {
     match value {
         Value::String(string) => {
-            text.reserve(string.len() + 2);
             write_string(string, text);
         }
         Value::Array(items) => {

@@ -5,8 +5,8 @@ mod support;
 
 use std::path::Path;
 
-use heddle_journal::Journal;
-use heddle_journal::disk::{Disk, Fault, MemDisk};
+use heddle_journal::disk::{Crash, Disk, Fault, MemDisk};
+use heddle_journal::{Change, Journal, JournalError, Target};
 use serde_json::{Value, json};
 use support::*;
 
@@ -239,7 +239,8 @@ fn pull_of_gc(from: &MemDisk, clone: &MemDisk) {
     }
     for (path, bytes) in from.files() {
         if path.starts_with(&folder) {
-            clone.write(&path, &bytes).unwrap();
+            let inside = path.strip_prefix(ROOT).unwrap();
+            plant(clone, inside.to_str().unwrap(), &bytes);
         }
     }
 }
@@ -340,5 +341,57 @@ fn a_store_that_has_lost_all_but_its_name_is_not_taken_for_a_clone() {
         let report = journal.verify().unwrap();
         assert!(!report.ok && report.counters.seq_gaps == 1, "{report:#?}");
         assert!(journal.mutate_once(plan("p1", 2), "k1").is_err());
+    }
+}
+
+/// What a clone has of an entity is in checkpoints alone: here the one that it began with, which another clone's gc took away and of
+/// which it keeps a copy, and those that the pull brought.
+#[test]
+fn rd_01_a_cloned_entity_is_searched_for_where_another_clones_gc_took_the_base_away() {
+    const SECRET: &str = "the launch code is 4711-8822-9933";
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    let secret = Change {
+        document: Some(json!({"title": SECRET})),
+        ..plan("p1", 1)
+    };
+    commit(&journal, vec![secret, plan("p0", 1)]);
+    journal.checkpoint().unwrap();
+    drop(journal);
+    let clone = cloned(&disk);
+    commit(&open(&clone, 2, 7).unwrap(), vec![plan("own", 1)]);
+    pull_of_gc(&disk, &clone);
+    plant(&clone, "x/copy.txt", SECRET.as_bytes());
+    let target = Target::Item {
+        item_type: Some("plan".to_owned()),
+        item_id: "p1".to_owned(),
+    };
+    let holding = |disk: &MemDisk| {
+        let holds = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(SECRET);
+        let files = disk.files().into_iter().filter(|(_, bytes)| holds(bytes));
+        files.map(|(path, _)| path).collect::<Vec<_>>()
+    };
+    let strange = vec![Path::new(ROOT).join("x/copy.txt")];
+    // Cut at every operation: whoever comes next ends it.
+    for stop in 1.. {
+        let image = clone.fork();
+        image.fault_at(image.ops() + stop, Fault::Stop);
+        let told = open(&image, 2, 8).and_then(|journal| journal.redact(&target, "asked"));
+        let Ok(told) = told else {
+            let image = image.crash(&Crash::LoseAll);
+            let again = open(&image, 3, 9).unwrap().redact(&target, "asked");
+            let is_done = matches!(again, Err(JournalError::NotFound { .. }));
+            let report = open(&image, 3, 10).unwrap().verify().unwrap();
+            assert!(report.ok, "stopped at {stop}: {report:#?}");
+            assert!(again.is_ok() || is_done, "stopped at {stop}: {again:?}");
+            assert_eq!(holding(&image), strange, "stopped at {stop}");
+            continue;
+        };
+        assert!(told.searched && told.checkpoints.len() == 3, "{told:?}");
+        assert!(told.leftovers[0].ends_with("x/copy.txt"), "{told:?}");
+        assert_eq!(holding(&image), strange);
+        let report = open(&image, 2, 9).unwrap().verify().unwrap();
+        assert!(report.ok, "{report:#?}");
+        break;
     }
 }

@@ -5,8 +5,8 @@ mod support;
 
 use std::path::Path;
 
-use heddle_journal::JournalError;
-use heddle_journal::disk::MemDisk;
+use heddle_journal::disk::{Disk as _, MemDisk};
+use heddle_journal::{Glob, Journal, JournalError};
 use serde_json::json;
 use support::*;
 
@@ -21,17 +21,28 @@ fn resealed(line: &[u8], from: &str, to: &str) -> Vec<u8> {
     format!("\n{open},\"crc\":\"{crc:08x}\"}}\n").into_bytes()
 }
 
+/// What a newer build may have written: another version of the envelope, or an action that this one does not know.
+const NEWER: [(&str, &str); 2] = [
+    ("\"v\":2", "\"v\":3"),
+    ("\"action\":\"update\"", "\"action\":\"dream\""),
+];
+
+/// A store with `plan a`, behind which a newer build recorded something of an entity.
+fn with_newer((from, to): (&str, &str), item_id: &str, rev: u64) -> MemDisk {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    drop(journal);
+    let line = forged(2, "w_new", item_id, rev, &json!({"n": rev}));
+    let line = resealed(&line, from, to);
+    disk.tamper(Path::new(SEGMENT), |bytes| bytes.extend(&line));
+    disk
+}
+
 #[test]
 fn behind_records_of_a_newer_build_nobody_writes_and_none_of_them_is_called_torn() {
-    for (from, to) in [
-        ("\"v\":2", "\"v\":3"),
-        ("\"action\":\"update\"", "\"action\":\"dream\""),
-    ] {
-        let disk = MemDisk::new();
-        let journal = init(&disk);
-        commit(&journal, vec![plan("a", 1)]);
-        let line = resealed(&forged(2, "w_new", "b", 1, &json!({"n": 1})), from, to);
-        disk.tamper(Path::new(SEGMENT), |bytes| bytes.extend(&line));
+    for newer in NEWER {
+        let disk = with_newer(newer, "b", 1);
         let before = disk.files();
         let reader = open(&disk, 1, 20).unwrap();
         assert_eq!(reader.show("plan", "a").unwrap().entity_rev, 1);
@@ -163,24 +174,61 @@ fn a_record_of_a_newer_build_in_the_middle_is_no_gap_and_nobody_is_asked_to_acce
 /// What a newer build has written at the end may be about anything: nobody passes what is known for the newest, or a path for free.
 #[test]
 fn what_a_newer_build_has_recorded_is_told_by_show_and_frees_no_path() {
-    for (from, to) in [
-        ("\"v\":2", "\"v\":3"),
-        ("\"action\":\"update\"", "\"action\":\"dream\""),
-    ] {
-        let disk = MemDisk::new();
-        let journal = init(&disk);
-        commit(&journal, vec![plan("a", 1)]);
-        drop(journal);
-        let line = resealed(&forged(2, "w_new", "a", 2, &json!({"n": 2})), from, to);
-        disk.tamper(Path::new(SEGMENT), |bytes| bytes.extend(&line));
+    for newer in NEWER {
+        let disk = with_newer(newer, "a", 2);
         let reader = open(&disk, 1, 30).unwrap();
         let shown = reader.show("plan", "a").unwrap();
         let note = shown.note.unwrap_or_default();
-        assert!(note.contains("newer heddle"), "{to}: {shown:?}");
+        assert!(note.contains("newer heddle"), "{newer:?}: {shown:?}");
         let absent = reader.show("plan", "b");
         assert!(matches!(absent, Err(JournalError::Newer(_))), "{absent:?}");
         let free = reader.blocked(&["src/a.rs".to_owned()]);
         assert!(matches!(free, Err(JournalError::Newer(_))), "{free:?}");
-        assert!(reader.reservations().is_err(), "{to}");
+        assert!(reader.reservations().is_err(), "{newer:?}");
+    }
+}
+
+/// In the middle they may be about anything that was recorded before them: only what is newer than they are is certain.
+#[test]
+fn what_a_newer_build_has_recorded_in_the_middle_is_told_wherever_it_may_decide_something() {
+    for newer in NEWER {
+        let disk = with_newer(newer, "b", 1);
+        let known = forged(3, "w_old", "c", 1, &json!({"n": 1}));
+        disk.tamper(Path::new(SEGMENT), |bytes| bytes.extend(&known));
+        let journal = open(&disk, 1, 31).unwrap();
+        commit(&journal, vec![plan("d", 1)]);
+        let note_of = |journal: &Journal, id: &str| journal.show("plan", id).unwrap().note;
+        let is_told = |journal: &Journal, id: &str| {
+            note_of(journal, id).is_some_and(|note| note.contains("newer heddle"))
+        };
+        let is_newer = |error: JournalError| matches!(error, JournalError::Newer(_));
+        let glob = Glob::parse("src/**").unwrap();
+        let look = |journal: &Journal, when: &str| {
+            assert!(is_told(journal, "a"), "{newer:?} {when}");
+            for id in ["c", "d"] {
+                assert_eq!(note_of(journal, id), None, "{newer:?} {when} {id}");
+            }
+            assert!(is_newer(journal.show("plan", "b").unwrap_err()), "{when}");
+            let paths = ["src/a.rs".to_owned()];
+            assert!(is_newer(journal.blocked(&paths).unwrap_err()), "{when}");
+            assert!(is_newer(journal.reservations().unwrap_err()), "{when}");
+            let hour = std::time::Duration::from_secs(3600);
+            assert!(
+                is_newer(journal.reserve(&glob, hour).unwrap_err()),
+                "{when}"
+            );
+            let once = journal.mutate_once(plan("e", 1), "key").map(drop);
+            assert!(is_newer(once.unwrap_err()), "{when}");
+            // Its own build would begin with a checkpoint that is without what it said.
+            assert!(is_newer(journal.checkpoint().unwrap_err()), "{when}");
+        };
+        look(&journal, "with caches");
+        drop(journal);
+        for cache in ["events/meta.json", "events/revisions.idx"] {
+            disk.remove(&Path::new(ROOT).join(cache)).unwrap();
+        }
+        look(&open(&disk, 1, 32).unwrap(), "without");
+        commit(&open(&disk, 1, 33).unwrap(), vec![plan("a", 2)]);
+        assert!(!is_told(&open(&disk, 1, 34).unwrap(), "a"), "{newer:?}");
     }
 }

@@ -30,7 +30,6 @@ struct Figures {
     many: rebuilds::Figures,
     /// Ten events to each of a tenth as many entities.
     few: rebuilds::Figures,
-    bare_files: Series,
     ops: [Series; 3],
     shows: shows::Figures,
     agents: agents::Figures,
@@ -53,10 +52,8 @@ pub fn run(options: &Options, binary: &Path, scratch: &Scratch) -> Outcome<Repor
         progress(options, round, "single and group");
         figures.answers.measure(&single, &mut bare)?;
         progress(options, round, "replay and rebuild of 100,000 events");
-        figures.many.measure(&sized[2], round)?;
-        figures.few.measure(&few, round)?;
-        let folder = sized[2].folder.join("files");
-        figures.bare_files.push(rebuilds::bare_files(&folder)?);
+        figures.many.measure(&sized[2], EVENTS, round)?;
+        figures.few.measure(&few, FEW, round)?;
         progress(options, round, "one operation in stores of three sizes");
         for (store, series) in sized.iter().zip(&mut figures.ops) {
             series.push(store.op(round)?);

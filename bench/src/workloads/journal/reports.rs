@@ -26,14 +26,6 @@ pub(super) fn of(f: &Figures) -> Report {
     for (entities, rebuilds) in [("100,000", &f.many), ("10,000", &f.few)] {
         rebuilt(&mut report, entities, rebuilds);
     }
-    let files = row(
-        "",
-        "100,000 bare files, one thread",
-        Unit::Microseconds,
-        &f.bare_files,
-    );
-    let behind = f.many.files.over(&f.bare_files);
-    report.row(files.compared("files behind the answer ÷ it", behind, None));
     sizes(&mut report, f);
     processes(&mut report, f);
     report.remark(
@@ -88,6 +80,14 @@ fn rebuilt(report: &mut Report, entities: &str, f: &rebuilds::Figures) {
     report.row(over(row("", what, us, &f.index), &f.index, None));
     let what = format!("of that {entities} files, behind that answer");
     report.row(over(row("", what, us, &f.files), &f.files, None));
+    for (by, series) in [
+        ("one thread", &f.bare.alone),
+        ("a thread a core", &f.bare.together),
+    ] {
+        let bare = row("", format!("{entities} bare files, {by}"), us, series);
+        let behind = f.files.over(series);
+        report.row(bare.compared("files behind the answer ÷ it", behind, None));
+    }
 }
 
 /// P16.

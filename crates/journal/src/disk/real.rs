@@ -314,7 +314,7 @@ impl Appender for RealAppender {
 }
 
 /// Read at once of the place where a batch goes.
-const LOOK_BYTES: usize = 16 << 10;
+const LOOK_BYTES: usize = 64 << 10;
 
 /// Holds a lock on the file itself, until it is closed.
 #[derive(Debug)]
@@ -326,7 +326,7 @@ struct RealRoom {
 impl Appender for RealRoom {
     fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut looked = 0;
-        let mut there = [0; LOOK_BYTES];
+        let mut there = vec![0; LOOK_BYTES.min(bytes.len())];
         while looked < bytes.len() {
             let piece = LOOK_BYTES.min(bytes.len() - looked);
             let read = self

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::action::{Action, ActionClass, Mode};
-use crate::batch::Draft;
+use crate::batch::{By, Draft};
 use crate::error::JournalError;
 use crate::journal::{Journal, Who};
 use crate::mutate::stored;
@@ -230,8 +230,7 @@ fn draft(
         payload,
         blob,
         key: None,
-        who,
-        writer: journal.writer.clone(),
+        by: By::of_who(journal, who),
     })
 }
 

@@ -219,6 +219,9 @@ impl Session<'_> {
         for layout in &layouts {
             journal.scrub_around(layout, job, &matcher)?;
         }
+        for layout in &layouts {
+            journal.scrub_checkpoints(layout, job, &matcher)?;
+        }
         // IMPORTANT: the blobs and then the segments last: from these a second run learns what the first was after.
         for layout in &layouts {
             journal.erase_blobs(layout, job)?;

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::action::ActionClass;
 use crate::blobs;
-use crate::checkpoint::{self, MANIFEST_BYTES_MAX};
+use crate::checkpoint::{self, MANIFEST_BYTES_MAX, ManifestEntity};
 use crate::error::{At, JournalError};
 use crate::federation::is_conflict;
 use crate::format::{BLOB_BYTES_MAX, SEGMENT_BYTES_MAX, checkpoint_seq, is_sha256, segment_seq};
@@ -196,6 +196,14 @@ impl Journal {
         for sha256 in &job.blobs {
             self.blob_content(sha256, &mut survey.needles);
         }
+        // What a clone has of an entity is in its checkpoints alone.
+        self.each_image(|entity| {
+            if is_hit(job, entity)
+                && let Some(document) = document_of(entity)
+            {
+                content_of(&document, &mut survey.needles);
+            }
+        })?;
         let matcher = survey.needles.matcher()?;
         let mut held = BTreeSet::new();
         self.each_record(|_, record, old| {
@@ -214,6 +222,19 @@ impl Journal {
         for sha256 in &kept_blobs {
             self.held_by_blob(sha256, &matcher, &mut held, &mut survey.also_in);
         }
+        self.each_image(|entity| {
+            if is_hit(job, entity) {
+                return;
+            }
+            let text = entity.payload.map_or("", RawValue::get);
+            let found = matcher.found(text.as_bytes());
+            // One of this store's own records has named it already.
+            if found.iter().any(|text| !held.contains(text)) {
+                let (t, id) = (entity.item_type.as_str(), entity.item_id.as_str());
+                survey.also_in.insert(format!("{t} {id} of a checkpoint"));
+                held.extend(found);
+            }
+        })?;
         job.blobs.retain(|blob| !kept_blobs.contains(blob));
         survey.needles = survey.needles.without(&held);
         Ok(survey)
@@ -253,6 +274,19 @@ impl Journal {
         Ok(())
     }
 
+    /// What the checkpoints hold, of this store and of its copies. One that is not sound holds nothing that counts.
+    fn each_image(&self, mut each: impl FnMut(&ManifestEntity<'_>)) -> Result<(), JournalError> {
+        for layout in self.layouts()? {
+            for path in self.checkpoint_files(&layout)? {
+                let bytes = self.disk().read(&path, MANIFEST_BYTES_MAX).at(&path)?;
+                if let Ok(manifest) = checkpoint::parse(&bytes) {
+                    manifest.entities.iter().for_each(&mut each);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn content(&self, record: &Record<'_>, needles: &mut Needles) {
         let id = record.item_id.as_ref().map_or("", |id| id.as_str());
         let is_ours = is_conflict(record.item_type.as_str(), id);
@@ -286,6 +320,17 @@ impl Journal {
             serde_json::from_slice(&bytes).ok()
         })
     }
+}
+
+fn is_hit(job: &Job, entity: &ManifestEntity<'_>) -> bool {
+    let (t, id) = (entity.item_type.as_str(), entity.item_id.as_str());
+    job.crc_after(t, id, entity.seq, entity.crc).is_some()
+}
+
+fn document_of(entity: &ManifestEntity<'_>) -> Option<serde_json::Value> {
+    entity
+        .payload
+        .and_then(|text| serde_json::from_str(text.get()).ok())
 }
 
 /// Of a conflict candidate only the images: the rest of it is our own words and the names of origins.

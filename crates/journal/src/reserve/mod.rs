@@ -86,6 +86,8 @@ impl Journal {
             }
         }
         let claims = found.sure()?;
+        // One of them may be a reservation, of whatever shape.
+        session.must_know_all()?;
         let until = self.now().0 + i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let reservation = Reservation {
             glob: glob.as_str().to_owned(),
@@ -208,7 +210,7 @@ impl Journal {
         let doubt = match found.unsure {
             Some(lost) => Some(JournalError::ReservationsLost(lost)),
             // One of them may be a reservation, of whatever shape.
-            None => self.newer_end()?.map(JournalError::Newer),
+            None => self.must_know_all().err(),
         };
         Ok((held, doubt))
     }

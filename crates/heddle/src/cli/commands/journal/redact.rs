@@ -122,8 +122,10 @@ fn text(told: &Redacted) -> String {
         "every file of the store was searched"
     } else if told.short + told.shared > 0 {
         "only files that are not the journal's own were searched, for all that was erased is short or is held by others, too"
-    } else {
+    } else if told.redacted.is_empty() && told.checkpoints.is_empty() && told.blobs == 0 {
         "no file was searched, for nothing of the content is known any more; no file is left that an earlier search had found"
+    } else {
+        "no file was searched, for what was erased has no text that could be searched for"
     };
     let mut text = format!(
         "erased: {} records, {} blobs; written anew: {} segments, {} checkpoints; {search}\n",

@@ -1,77 +1,26 @@
 //! The revision index: `(item type, item id) → head`, one file of fixed slots, constant time at any size.
 //!
-//! A cache beside the projections (C43). A slot whose checksum is wrong says so; it is never believed. One that is free says that
-//! too, and which one it is: a page that came back as zeros is damage, not room.
+//! A cache beside the projections (C43): `slot` is its bytes, `build` lays out a whole one, this file asks and puts.
+
+mod build;
+mod slot;
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
-use crate::disk::{Disk, Reader, replace};
+use crate::disk::{Disk, Reader};
 use crate::error::{At, JournalError};
-use crate::reduce::Head;
+pub(crate) use slot::Kept;
+use slot::{
+    Key, MAGIC, MAGIC_OLD, SLOT_BYTES, SLOT_BYTES_U64, Slot, decode, encode, header, home, key,
+    long, word,
+};
 
-const MAGIC: &[u8; 8] = b"HDLREV02";
-/// Its free slots are zeros. It is read, and the first write makes a new one of it.
-const MAGIC_OLD: &[u8; 8] = b"HDLREV01";
-/// What a free slot is filled with before its number.
-const FREE: u8 = 0xF5;
-const SLOT_BYTES: usize = 48;
-const SLOT_BYTES_U64: u64 = SLOT_BYTES as u64;
-const KEY_BYTES: usize = 16;
-const CAPACITY_MIN: u64 = 64;
 const CAPACITY_MAX: u64 = 1 << 28;
 /// Slots read at once while probing.
 const PROBE_SLOTS: u64 = 8;
 /// A question by itself costs a call, as much as reading so many bytes.
 const HOLD_BYTES_EACH: usize = 2 << 10;
-const DELETED: u32 = 1;
-const DIVERGENT: u32 = 2;
-const UNPROVEN: u32 = 4;
-
-const _: () = assert!(KEY_BYTES + 8 + 8 + 4 + 4 + 4 + 4 == SLOT_BYTES);
-
-type Key = [u8; KEY_BYTES];
-
-/// A head as the index keeps it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
-    pub head: Head,
-    /// Its newest payload could not be read; the projection stayed where it was (JN-34).
-    pub is_divergent: bool,
-    /// CRC-32C of the document that was projected, without its ephemeral fields; 0: not known.
-    pub document: u32,
-    /// Its file was not compared since this was taken from the journal: nobody reads it. The two before speak of the
-    /// file as an index before this one knew it.
-    pub is_unproven: bool,
-}
-
-impl Kept {
-    /// Nothing is known of its file.
-    pub fn of(head: Head) -> Self {
-        Self {
-            head,
-            is_divergent: false,
-            document: 0,
-            is_unproven: false,
-        }
-    }
-
-    /// As the journal has it, with what an older index knew of its file; one that was ahead stays (never regress).
-    fn unproven(head: Head, before: Option<Self>) -> Self {
-        match before {
-            Some(kept) if kept.head.rev > head.rev => kept,
-            before => Self {
-                head,
-                is_divergent: before.is_none_or(|kept| kept.is_divergent),
-                document: before.map_or(0, |kept| kept.document),
-                is_unproven: true,
-            },
-        }
-    }
-}
 
 #[derive(Debug)]
 pub struct Revisions<'d> {
@@ -88,104 +37,6 @@ pub struct Revisions<'d> {
     is_old: bool,
     /// The newest record that was ever put into it, by its header: an older copy of this file has an older one.
     newest: u64,
-}
-
-fn key(item_type: &str, item_id: &str) -> Key {
-    let mut hash = Sha256::new();
-    hash.update(item_type.as_bytes());
-    hash.update([0]);
-    hash.update(item_id.as_bytes());
-    let mut key = [0; KEY_BYTES];
-    key.copy_from_slice(&hash.finalize()[..KEY_BYTES]);
-    // A key of zeros would be an empty slot.
-    key[KEY_BYTES - 1] |= 1;
-    key
-}
-
-fn home(key: &Key, capacity: u64) -> u64 {
-    let mut first = [0; 8];
-    first.copy_from_slice(&key[..8]);
-    u64::from_le_bytes(first) & (capacity - 1)
-}
-
-fn encode(key: &Key, kept: &Kept) -> [u8; SLOT_BYTES] {
-    let mut slot = [0; SLOT_BYTES];
-    slot[..16].copy_from_slice(key);
-    slot[16..24].copy_from_slice(&kept.head.rev.to_le_bytes());
-    slot[24..32].copy_from_slice(&kept.head.seq.to_le_bytes());
-    slot[32..36].copy_from_slice(&kept.head.crc.to_le_bytes());
-    let deleted = if kept.head.is_deleted { DELETED } else { 0 };
-    let divergent = if kept.is_divergent { DIVERGENT } else { 0 };
-    let unproven = if kept.is_unproven { UNPROVEN } else { 0 };
-    slot[36..40].copy_from_slice(&(deleted | divergent | unproven).to_le_bytes());
-    slot[40..44].copy_from_slice(&kept.document.to_le_bytes());
-    let crc = crc32c::crc32c(&slot[..44]);
-    slot[44..].copy_from_slice(&crc.to_le_bytes());
-    slot
-}
-
-/// A free slot.
-fn free(at: u64) -> [u8; SLOT_BYTES] {
-    let mut slot = [FREE; SLOT_BYTES];
-    slot[SLOT_BYTES - 8..].copy_from_slice(&at.to_le_bytes());
-    slot
-}
-
-enum Slot {
-    Empty,
-    Full(Key, Kept),
-    Bad,
-}
-
-fn decode(slot: &[u8], at: u64, is_old: bool) -> Slot {
-    if slot.len() != SLOT_BYTES {
-        return Slot::Bad;
-    }
-    let is_free = if is_old {
-        slot.iter().all(|b| *b == 0)
-    } else {
-        slot[0] == FREE && slot == free(at)
-    };
-    if is_free {
-        return Slot::Empty;
-    }
-    if crc32c::crc32c(&slot[..44]) != word(&slot[44..48]) {
-        return Slot::Bad;
-    }
-    let mut key = [0; KEY_BYTES];
-    key.copy_from_slice(&slot[..16]);
-    let flags = word(&slot[36..40]);
-    let kept = Kept {
-        head: Head {
-            rev: long(&slot[16..24]),
-            seq: long(&slot[24..32]),
-            crc: word(&slot[32..36]),
-            is_deleted: flags & DELETED != 0,
-        },
-        is_divergent: flags & DIVERGENT != 0,
-        document: word(&slot[40..44]),
-        is_unproven: flags & UNPROVEN != 0,
-    };
-    Slot::Full(key, kept)
-}
-
-fn word(bytes: &[u8]) -> u32 {
-    bytes.iter().rev().fold(0, |n, b| n << 8 | u32::from(*b))
-}
-
-fn long(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
-}
-
-fn header(capacity: u64, count: u64, newest: u64) -> [u8; SLOT_BYTES] {
-    let mut header = [0; SLOT_BYTES];
-    header[..8].copy_from_slice(MAGIC);
-    header[8..16].copy_from_slice(&capacity.to_le_bytes());
-    header[16..24].copy_from_slice(&count.to_le_bytes());
-    header[24..32].copy_from_slice(&newest.to_le_bytes());
-    let crc = crc32c::crc32c(&header[..44]);
-    header[44..].copy_from_slice(&crc.to_le_bytes());
-    header
 }
 
 impl<'d> Revisions<'d> {
@@ -232,56 +83,6 @@ impl<'d> Revisions<'d> {
         self
     }
 
-    /// A new index in place of whatever was there.
-    pub fn build(
-        disk: &'d dyn Disk,
-        path: &Path,
-        entries: &[(&str, &str, Kept)],
-    ) -> Result<Self, JournalError> {
-        let keyed = entries
-            .iter()
-            .map(|(t, id, kept)| (key(t, id), *kept))
-            .collect();
-        Self::lay_out(disk, path, keyed, false)
-    }
-
-    /// The same, on the disk when this returns.
-    pub fn build_lasting(
-        disk: &'d dyn Disk,
-        path: &Path,
-        entries: &[(&str, &str, Kept)],
-    ) -> Result<Self, JournalError> {
-        let keyed = entries
-            .iter()
-            .map(|(t, id, kept)| (key(t, id), *kept))
-            .collect();
-        Self::lay_out(disk, path, keyed, true)
-    }
-
-    /// The same, with what the old index knows beside and is worth keeping: an entity that the journal lost keeps its revision.
-    pub fn build_over(
-        disk: &'d dyn Disk,
-        path: &Path,
-        entries: &[(&str, &str, Kept)],
-        old: Option<&Self>,
-        is_worth: impl Fn(&Kept) -> bool,
-    ) -> Result<Self, JournalError> {
-        let mut keyed: Vec<(Key, Kept)> = entries
-            .iter()
-            .map(|(t, id, kept)| (key(t, id), *kept))
-            .collect();
-        // One that is damaged knows nothing for sure.
-        if let Some(Ok(held)) = old
-            .map(Self::all)
-            .filter(|_| old.is_some_and(|old| old.count > 0))
-        {
-            let known: HashSet<Key> = keyed.iter().map(|(key, _)| *key).collect();
-            let beside = |(key, kept): &(Key, Kept)| !known.contains(key) && is_worth(kept);
-            keyed.extend(held.into_iter().filter(beside));
-        }
-        Self::lay_out(disk, path, keyed, false)
-    }
-
     /// Every slot is sound: what it does not know was never projected.
     pub fn is_readable(&self) -> bool {
         self.count == 0 || self.all().is_ok()
@@ -301,74 +102,6 @@ impl<'d> Revisions<'d> {
             Slot::Empty | Slot::Bad => None,
         });
         seqs.max().unwrap_or(0)
-    }
-
-    /// Heads alone, their files not looked at; what the old index knows of these stays with them.
-    pub fn build_unproven(
-        disk: &'d dyn Disk,
-        path: &Path,
-        heads: &[(&str, &str, Head)],
-        old: Option<&Self>,
-    ) -> Result<Self, JournalError> {
-        let held = old.filter(|old| old.count > 0).map(Self::all);
-        // One that is damaged knows nothing for sure.
-        let mut held: HashMap<Key, Kept> = match held {
-            Some(Ok(held)) => held.into_iter().collect(),
-            Some(Err(_)) | None => HashMap::new(),
-        };
-        let mut keyed = Vec::with_capacity(heads.len());
-        for (item_type, item_id, head) in heads {
-            let key = key(item_type, item_id);
-            let before = held.remove(&key);
-            keyed.push((key, Kept::unproven(*head, before)));
-        }
-        // An entity that the journal lost keeps its revision.
-        keyed.extend(held);
-        Self::lay_out(disk, path, keyed, false)
-    }
-
-    fn lay_out(
-        disk: &'d dyn Disk,
-        path: &Path,
-        entries: Vec<(Key, Kept)>,
-        is_lasting: bool,
-    ) -> Result<Self, JournalError> {
-        let count = entries.len() as u64;
-        let capacity = (count * 4).next_power_of_two().max(CAPACITY_MIN);
-        let slots = usize::try_from(capacity + 1).map_err(JournalError::refused)?;
-        let mut bytes = vec![0; slots * SLOT_BYTES];
-        let newest = entries.iter().map(|(_, kept)| kept.head.seq).max();
-        let newest = newest.unwrap_or(0);
-        bytes[..SLOT_BYTES].copy_from_slice(&header(capacity, count, newest));
-        for (key, kept) in entries {
-            let mut at = home(&key, capacity);
-            loop {
-                let from = usize::try_from(at + 1).unwrap_or(0) * SLOT_BYTES;
-                let slot = &mut bytes[from..from + SLOT_BYTES];
-                if slot.iter().all(|b| *b == 0) {
-                    slot.copy_from_slice(&encode(&key, &kept));
-                    break;
-                }
-                at = (at + 1) & (capacity - 1);
-            }
-        }
-        for (at, slot) in (0..).zip(bytes[SLOT_BYTES..].chunks_mut(SLOT_BYTES)) {
-            if slot.iter().all(|b| *b == 0) {
-                slot.copy_from_slice(&free(at));
-            }
-        }
-        replace(disk, path, &bytes, is_lasting).at(path)?;
-        Ok(Self {
-            disk,
-            path: path.to_owned(),
-            file: disk.open_read(path).at(path)?,
-            capacity,
-            count,
-            held: None,
-            is_lasting,
-            is_old: false,
-            newest,
-        })
     }
 
     /// Err where a slot on the way is damaged.
@@ -476,8 +209,10 @@ impl<'d> Revisions<'d> {
 
 #[cfg(test)]
 mod tests {
+    use super::slot::free;
     use super::*;
     use crate::disk::MemDisk;
+    use crate::reduce::Head;
 
     fn kept(rev: u64) -> Kept {
         Kept {
