@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::cells::Cells;
 use crate::data::clock;
 use crate::data::lost_writes;
+use crate::data::make_way::make_way;
 use crate::data::outgoing;
 use crate::data::take::{Taken, take_op};
 use crate::error::StoreError;
@@ -128,7 +129,7 @@ pub(crate) fn apply<R>(
         over,
         body,
     };
-    match take_op(connection, key.mesh, &op)? {
+    match take_own(connection, key.mesh, &op)? {
         Taken::Applied => {}
         _ => {
             let why = "a row under this name has a stamp ahead of its mesh's clock, so that nothing takes its place";
@@ -153,6 +154,19 @@ pub(crate) fn apply<R>(
         answer_of(&receipt),
     ])?;
     Ok(Applied::Fresh(receipt))
+}
+
+/// An op of this home. What stands there and is not what was written makes way for it.
+fn take_own(connection: &Connection, mesh: MeshId, op: &DataOp) -> Result<Taken, StoreError> {
+    match take_op(connection, mesh, op) {
+        Err(StoreError::Corrupt(why)) => {
+            if !make_way(connection, mesh, op)? {
+                return Err(StoreError::Corrupt(why));
+            }
+            take_op(connection, mesh, op)
+        }
+        taken => taken,
+    }
 }
 
 /// A key that was consumed, and the answer that it got.

@@ -5,6 +5,8 @@ mod accept;
 mod backup;
 mod bad_data;
 mod blobs;
+mod changed_mended;
+mod changed_rows;
 mod data;
 mod data_merge;
 mod drain;
