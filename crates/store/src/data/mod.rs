@@ -6,6 +6,7 @@
 //! `take_op` for both, and a noun writes rows in its `take` and nowhere else.
 
 pub(crate) mod backfill;
+mod call;
 mod clock;
 mod dump;
 pub(crate) mod files;
@@ -49,6 +50,7 @@ pub(crate) use outgoing::queue_published;
 pub(crate) use take::take_in;
 pub(crate) use task::{Refolded, fold_anew as fold_tasks_anew, problems as task_problems};
 
+pub use call::Called;
 pub use clock::ClockRow;
 pub use dump::DumpPage;
 pub(crate) use files::mark_all_lost;

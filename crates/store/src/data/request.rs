@@ -189,7 +189,7 @@ impl Store {
     }
 }
 
-fn consumed(
+pub(super) fn consumed(
     connection: &Connection,
     mesh: MeshId,
     peer: &Party,
@@ -211,7 +211,7 @@ fn consumed(
     }))
 }
 
-fn answer_of(receipt: &Receipt) -> String {
+pub(super) fn answer_of(receipt: &Receipt) -> String {
     json!({
         "lamport": receipt.stamp.lamport,
         "incarnation": receipt.incarnation,

@@ -126,6 +126,7 @@ const TASK_OPS: &str = concat!(
 const REQUEST: &str = "
     SELECT request_key, agent, applied_at, answer FROM applied_request
     WHERE mesh_id = ?1 AND (request_key = ?2 OR json_extract(answer, '$.op') = ?3)
+        AND json_extract(answer, '$.note.call') IS NULL
     ORDER BY applied_at DESC LIMIT 1";
 
 const ARRIVAL: &str = "

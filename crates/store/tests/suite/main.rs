@@ -5,6 +5,7 @@ mod accept;
 mod backup;
 mod bad_data;
 mod blobs;
+mod calls;
 mod changed_mended;
 mod changed_rows;
 mod data;
