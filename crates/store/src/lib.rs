@@ -48,8 +48,8 @@ pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing, P
 pub use checkup::{Checkup, MeshCheck, check_up, problem_in};
 pub use compact::{Compacted, compact_database};
 pub use data::{
-    Applied, ChangeKey, ClockRow, DataStory, DumpPage, FileBytes, FileFilter, FileFind, FileRow,
-    HeldTask, KnownChange, Loss, LossAbout, LossKind, LossSide, LostValue, MemoryFilter,
+    Applied, Called, ChangeKey, ClockRow, DataStory, DumpPage, FileBytes, FileFilter, FileFind,
+    FileRow, HeldTask, KnownChange, Loss, LossAbout, LossKind, LossSide, LostValue, MemoryFilter,
     MemoryMatch, MemoryRow, Merged, MissingBlob, ModelRow, NewContent, NewFile, NewTask, Receipt,
     StateFilter, StateRow, StoryArrival, StoryRequest, StoryRow, Swept, Taken, TaskFilter,
     TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish, VectorCount, VectorCursor, VectorFilter,

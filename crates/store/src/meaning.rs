@@ -40,7 +40,7 @@ enum Meaning {
 }
 
 /// Columns that say more than their type; every other text is only text.
-const MEANINGS: [(&str, &str, Meaning); 48] = [
+const MEANINGS: [(&str, &str, Meaning); 49] = [
     ("mesh", "mesh_id", Meaning::Id),
     ("mesh", "name", Meaning::Mesh),
     ("mesh", "member_id", Meaning::Id),
@@ -52,6 +52,7 @@ const MEANINGS: [(&str, &str, Meaning); 48] = [
     ("mesh", "log_seq", Meaning::Count),
     ("mesh", "needs_resync", Meaning::Flag),
     ("store_state", "only_row", Meaning::One),
+    ("store_state", "rows_sealed", Meaning::Flag),
     ("age_clock", "only_row", Meaning::One),
     ("inbox_state", "only_row", Meaning::One),
     ("outbox_reach", "looked_epoch", Meaning::Count),

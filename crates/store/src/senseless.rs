@@ -6,10 +6,12 @@ use heddle_core::op::{DataOp, OpBody};
 use rusqlite::Connection;
 
 use crate::backup::has_table;
-use crate::data::vector_model_problems;
+use crate::data::seal::{TASK_OP, is_sealed};
+use crate::data::{task_problems, vector_model_problems};
 use crate::error::StoreError;
 use crate::meaning::spoilt;
 use crate::own_refused;
+use crate::schema;
 use crate::stamps::clock_problems;
 use crate::unreadable::{all_unreadable, named};
 
@@ -34,6 +36,7 @@ pub(crate) fn senseless(connection: &Connection) -> rusqlite::Result<Vec<String>
             let says = format!("task_op: {bad} steps of tasks are not what anybody wrote");
             found.push(says);
         }
+        found.extend(changed_tasks(connection)?);
     }
     Ok(found)
 }
@@ -72,8 +75,40 @@ fn spoilt_cells(connection: &Connection) -> rusqlite::Result<Option<String>> {
     Ok((!found.is_empty()).then(says))
 }
 
+/// Tasks that are not what was folded from their steps.
+fn changed_tasks(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    if !has_digests(connection)? {
+        return Ok(None);
+    }
+    let found = match task_problems(connection, None, u64::MAX) {
+        Ok(found) => found,
+        Err(StoreError::Sqlite(error)) => return Err(error),
+        Err(error) => return Ok(Some(error.to_string())),
+    };
+    let shown = found.iter().take(NAMED_MAX);
+    let shown: Vec<String> = shown
+        .map(|(id, title)| format!("task {title:?} ({id})"))
+        .collect();
+    let says = || {
+        format!(
+            "tasks are not what their steps made them: {}",
+            shown.join(", ")
+        )
+    };
+    Ok((!found.is_empty()).then(says))
+}
+
+/// Whether a row without a digest is one that lost it.
+fn has_digests(connection: &Connection) -> rusqlite::Result<bool> {
+    let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    Ok(version == schema::newest() && is_sealed(connection)?)
+}
+
 fn bad_ops(connection: &Connection) -> rusqlite::Result<u64> {
-    let mut statement = connection.prepare("SELECT task_id, op_id, body FROM task_op")?;
+    let is_sealed = has_digests(connection)?;
+    let columns = if is_sealed { TASK_OP.columns } else { "body" };
+    let sql = format!("SELECT task_id, op_id, body, {columns} FROM task_op");
+    let mut statement = connection.prepare(&sql)?;
     let mut rows = statement.query([])?;
     let mut bad = 0;
     while let Some(row) = rows.next()? {
@@ -84,7 +119,8 @@ fn bad_ops(connection: &Connection) -> rusqlite::Result<u64> {
                 if change.task == OpId::from_bytes(task));
             of_task && parsed.stamp.op == OpId::from_bytes(op)
         });
-        bad += u64::from(!is_good);
+        let is_kept = !is_sealed || TASK_OP.check(row).is_ok();
+        bad += u64::from(!is_good || !is_kept);
     }
     Ok(bad)
 }

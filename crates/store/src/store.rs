@@ -9,7 +9,7 @@ use heddle_core::pressure::log_pages;
 use heddle_sqlite::{Database, Durability, LogBounds, Look, OpenError, Options, Stats, WriteError};
 use rusqlite::Connection;
 
-use crate::data::VectorCache;
+use crate::data::{FillCursor, VectorCache, fill_step};
 use crate::error::StoreError;
 use crate::outbox::{NotedSenders, Turns};
 use crate::unreadable::LeftOut;
@@ -63,7 +63,23 @@ impl Store {
             left_out: None,
         };
         store.database.write_blocking(unclean::mark_open)?;
+        store.seal_rows()?;
         Ok(store)
+    }
+
+    /// Rows of before there were digests get theirs, before anybody reads them.
+    fn seal_rows(&self) -> Result<(), StoreError> {
+        let mut cursor = FillCursor::default();
+        loop {
+            let from = cursor.clone();
+            let next = self
+                .database
+                .write_blocking(move |connection| fill_step(connection, from))?;
+            match next {
+                Some(next) => cursor = next,
+                None => return Ok(()),
+            }
+        }
     }
 
     /// The same, but a file of which only the inbox is damaged is parked (`data.db.parked-TIME`), and

@@ -34,6 +34,32 @@ struct WayBack {
 
 const WAYS_BACK: &[WayBack] = &[
     WayBack {
+        name: "row_digest",
+        // The Heddle of before compares nothing, and loses nothing by it.
+        needed: "SELECT 0",
+        sql: "ALTER TABLE memory DROP COLUMN digest;
+            ALTER TABLE state_kv DROP COLUMN digest;
+            ALTER TABLE files DROP COLUMN digest;
+            ALTER TABLE vector_metadata DROP COLUMN digest;
+            ALTER TABLE task_op DROP COLUMN digest;
+            ALTER TABLE tasks DROP COLUMN digest;
+            ALTER TABLE store_state DROP COLUMN rows_sealed;
+            DROP TRIGGER memory_is_changed;
+            CREATE TRIGGER memory_is_changed AFTER UPDATE ON memory BEGIN
+                DELETE FROM memory_fts WHERE rowid = old.place;
+                INSERT INTO memory_fts (rowid, key, words, tags)
+                    SELECT place, key, words, tags FROM memory_words WHERE place = new.place;
+            END;
+            DROP TRIGGER files_is_changed;
+            CREATE TRIGGER files_is_changed AFTER UPDATE ON files BEGIN
+                INSERT INTO blob_refs (sha256, ref_count, bytes, pending_unlink)
+                    SELECT new.sha256, 1, new.size, 0 WHERE new.storage = 'blob'
+                    ON CONFLICT (sha256) DO UPDATE SET ref_count = ref_count + 1, pending_unlink = 0;
+                UPDATE blob_refs SET ref_count = ref_count - 1, pending_unlink = (ref_count = 1)
+                    WHERE old.storage = 'blob' AND sha256 = old.sha256;
+            END",
+    },
+    WayBack {
         name: "vector_named",
         // The Heddle of before compares nothing, and loses nothing by it.
         needed: "SELECT 0",
@@ -324,7 +350,8 @@ mod tests {
         ),
         (
             "tasks",
-            "INSERT INTO task_op VALUES (zeroblob(16), zeroblob(16), zeroblob(16), x'00')",
+            "INSERT INTO task_op (mesh_id, task_id, op_id, body)
+                VALUES (zeroblob(16), zeroblob(16), zeroblob(16), x'00')",
         ),
         (
             "sync",

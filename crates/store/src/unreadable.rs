@@ -5,9 +5,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use heddle_core::ids::MeshId;
+use heddle_core::task::TaskId;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::data::{OLD_TABLES, OldTable, clock_of};
+use crate::data::seal::{BY_PLACE, Seal, TASK_OP, is_sealed};
+use crate::data::{OLD_TABLES, OldTable, clock_of, task_problems};
 use crate::error::StoreError;
 use crate::schema;
 use crate::stamps;
@@ -28,6 +30,20 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
+    /// A task whose row is not what was folded from its steps; it has no place that anybody takes out.
+    fn task(id: TaskId, title: &str) -> Self {
+        Self {
+            table: "task",
+            place: 0,
+            name: if title.is_empty() {
+                id.to_string()
+            } else {
+                title.to_owned()
+            },
+            ahead: None,
+        }
+    }
+
     /// Whether only a repair helps: no change of that key is newer than it.
     pub fn is_ahead(&self) -> bool {
         self.ahead.is_some()
@@ -147,7 +163,30 @@ impl Store {
                 }
             }
         }
+        let tasks = self.read(move |connection| task_problems(connection, Some(mesh), rows_max));
+        found.extend(
+            tasks
+                .await?
+                .into_iter()
+                .map(|(id, title)| Unreadable::task(id, &title)),
+        );
         Ok(found)
+    }
+
+    /// Rows that are not what was written and stand under no mesh of this home.
+    pub async fn strays(&self) -> Result<Vec<Unreadable>, StoreError> {
+        self.read(|connection| {
+            let mut found = strays(connection)?;
+            found.extend(stray_steps(connection)?);
+            for (id, title) in task_problems(connection, None, u64::MAX)? {
+                let (id, of) = (id.to_bytes(), Unreadable::task(id, &title));
+                if connection.prepare_cached(HAS_NO_MESH)?.exists([id])? {
+                    found.push(of);
+                }
+            }
+            Ok(found)
+        })
+        .await
     }
 
     /// Clocks of meshes that are where none can be; none where all is well.
@@ -241,7 +280,8 @@ fn place_of(through: &[u8]) -> i64 {
 pub(crate) fn all_unreadable(connection: &Connection) -> Result<Vec<Unreadable>, StoreError> {
     let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let mut found = Vec::new();
-    if version != schema::newest() {
+    // Nor one whose rows have not got all of their digests yet; the next start gives them theirs.
+    if version != schema::newest() || !is_sealed(connection)? {
         return Ok(found);
     }
     for mesh in meshes(connection)? {
@@ -259,6 +299,51 @@ pub(crate) fn all_unreadable(connection: &Connection) -> Result<Vec<Unreadable>,
                     None => break,
                 }
             }
+        }
+    }
+    found.extend(strays(connection)?);
+    Ok(found)
+}
+
+/// Rows that are not what was written and stand under a mesh that is none: nobody else would look at them.
+fn strays(connection: &Connection) -> Result<Vec<Unreadable>, StoreError> {
+    let mut found = Vec::new();
+    for seal in &BY_PLACE {
+        let Seal { table, columns, .. } = seal;
+        let sql = format!(
+            "SELECT place, {columns} FROM {table} WHERE mesh_id NOT IN (SELECT mesh_id FROM mesh)"
+        );
+        let mut statement = connection.prepare(&sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            if let Err(StoreError::Corrupt(_)) = seal.check(row) {
+                found.push(Unreadable {
+                    table,
+                    place: row.get(0)?,
+                    name: seal.name_of(row),
+                    ahead: None,
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+const HAS_NO_MESH: &str = "
+    SELECT 1 FROM tasks WHERE task_id = ?1 AND mesh_id NOT IN (SELECT mesh_id FROM mesh)";
+
+/// The same of the steps of tasks, which a repair mends by themselves.
+fn stray_steps(connection: &Connection) -> Result<Vec<Unreadable>, StoreError> {
+    let sql = format!(
+        "SELECT {} FROM task_op WHERE mesh_id NOT IN (SELECT mesh_id FROM mesh)",
+        TASK_OP.columns
+    );
+    let mut statement = connection.prepare(&sql)?;
+    let mut rows = statement.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        if let Err(StoreError::Corrupt(_)) = TASK_OP.check(row) {
+            found.push(Unreadable::task(TaskId::from_bytes(row.get(1)?), ""));
         }
     }
     Ok(found)
@@ -289,24 +374,41 @@ pub(crate) fn is_there(connection: &Connection, row: &Unreadable) -> Result<bool
 /// Takes such rows out of a file that is being put together anew.
 pub(crate) fn take_out(connection: &Connection, rows: &[Unreadable]) -> Result<(), StoreError> {
     for row in rows {
-        if row.table == "vector_metadata" {
-            let model: Option<Vec<u8>> = connection
-                .query_row(
-                    "SELECT CAST(model_id AS BLOB) FROM vector_metadata WHERE place = ?1",
-                    [row.place],
-                    |row| row.get(0),
-                )
-                .optional()?;
-            let model = model.and_then(|bytes| String::from_utf8(bytes).ok());
-            let table = format!("vectors_{}", model.unwrap_or_default());
-            // Only a table that is there; the name is quoted, whatever it holds.
-            if crate::backup::has_table(connection, &table)? {
-                let sql = format!("DELETE FROM {table:?} WHERE rowid = ?1");
-                connection.execute(&sql, [row.place])?;
-            }
-        }
-        let sql = format!("DELETE FROM {} WHERE place = ?1", row.table);
-        connection.execute(&sql, [row.place])?;
+        take_out_row(connection, row.table, row.place)?;
     }
+    Ok(())
+}
+
+const MARK_VECTOR: &str = "
+    UPDATE vector_metadata SET tombstone = 1, metadata = NULL, content = NULL
+    WHERE place = ?1 AND tombstone = 0";
+
+/// One row with what belongs to it, whatever it holds.
+pub(crate) fn take_out_row(
+    connection: &Connection,
+    table: &str,
+    place: i64,
+) -> Result<(), StoreError> {
+    if table == "vector_metadata" {
+        let model: Option<Vec<u8>> = connection
+            .query_row(
+                "SELECT CAST(model_id AS BLOB) FROM vector_metadata WHERE place = ?1",
+                [place],
+                |row| row.get(0),
+            )
+            .optional()?;
+        let model = model.and_then(|bytes| String::from_utf8(bytes).ok());
+        let table = format!("vectors_{}", model.unwrap_or_default());
+        // Only a table that is there; the name is quoted, whatever it holds.
+        if crate::backup::has_table(connection, &table)? {
+            let sql = format!("DELETE FROM {table:?} WHERE rowid = ?1");
+            connection.execute(&sql, [place])?;
+        }
+        connection.execute("DELETE FROM vector_digest WHERE place = ?1", [place])?;
+        // Only a mark may be deleted.
+        connection.execute(MARK_VECTOR, [place])?;
+    }
+    let sql = format!("DELETE FROM {table} WHERE place = ?1");
+    connection.execute(&sql, [place])?;
     Ok(())
 }

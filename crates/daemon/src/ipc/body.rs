@@ -31,7 +31,7 @@ where
     from_wire::body(&bytes(parts, body).await?)
 }
 
-async fn bytes<B>(parts: &Parts, body: B) -> Result<Bytes, Problem>
+pub(super) async fn bytes<B>(parts: &Parts, body: B) -> Result<Bytes, Problem>
 where
     B: Body<Data = Bytes, Error: Display> + Unpin,
 {

@@ -71,6 +71,8 @@ pub(crate) struct Load {
     files: Arc<Semaphore>,
     /// What a session is given and where it stands then are one step: of each session one reader at a time.
     sessions: [Mutex<()>; SESSION_TURNS],
+    /// Calls under a key that run now; as many as requests at most.
+    calls: routes::Running,
     bucket: Bucket,
 }
 
@@ -83,6 +85,7 @@ impl Default for Load {
             queue_waits: Semaphore::new(QUEUE_WAITS_MAX),
             files: Arc::new(Semaphore::new(FILE_STREAMS_MAX)),
             sessions: std::array::from_fn(|_| Mutex::default()),
+            calls: routes::Running::default(),
             bucket: Bucket::default(),
         }
     }

@@ -118,6 +118,8 @@ async fn found(shared: &Shared) -> Result<Found, StoreError> {
         ahead.extend(beyond.iter().map(ToString::to_string));
         rows.extend(bad.iter().map(ToString::to_string));
     }
+    let strays = shared.store.strays().await?;
+    rows.extend(strays.iter().map(ToString::to_string));
     Ok(Found {
         models,
         rows,

@@ -4,6 +4,7 @@ pub mod commands;
 mod compact;
 mod context;
 mod error;
+mod keyed;
 mod limit;
 #[cfg(test)]
 mod next_steps;

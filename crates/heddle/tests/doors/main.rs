@@ -12,6 +12,7 @@ mod hints;
 mod hooks;
 mod hooks_limits;
 mod hooks_tokens;
+mod keyed;
 mod lane;
 mod log;
 mod mcp;

@@ -286,7 +286,10 @@ fn lf_33_a_publish_a_status_and_a_repair_name_a_stamp_that_cannot_be_and_a_task_
     change(
         &home,
         "UPDATE state_kv SET lamport = lamport | (1 << 62) WHERE key = 'a';
-         UPDATE task_op SET body = CAST(replace(CAST(body AS TEXT), 'write', char(27) || 'rite') AS BLOB)",
+         UPDATE task_op SET body = CAST(replace(CAST(body AS TEXT), 'write', char(27) || 'rite') AS BLOB);
+         -- As a Heddle has written them, and no disk.
+         UPDATE state_kv SET digest = NULL; UPDATE task_op SET digest = NULL;
+         UPDATE store_state SET rows_sealed = 0",
     );
     let daemon = home.up();
     wait_until("the status to tell", || {

@@ -5,6 +5,7 @@
 mod support;
 
 mod born_private;
+mod changed_rows;
 mod damage;
 mod damaged_cells;
 mod doctor_looks;

@@ -12,6 +12,7 @@ use heddle_core::op::{
 use rusqlite::{Connection, Row, params};
 
 use crate::cells::Cells;
+use crate::data::seal::{self, Seal, file_head, memory_whole, state_whole};
 use crate::data::{task, vectors};
 use crate::error::StoreError;
 
@@ -36,21 +37,24 @@ pub(crate) const TABLES: [Table; 5] = [
         name: "memory",
         count: "SELECT count(*) FROM memory WHERE mesh_id = ?1",
         read: |connection, mesh, after, limit| {
-            by_place(connection, MEMORY, (mesh, after, limit), memory)
+            let of = (seal::MEMORY, MEMORY);
+            by_place(connection, of, (mesh, after, limit), memory)
         },
     },
     Table {
         name: "state_kv",
         count: "SELECT count(*) FROM state_kv WHERE mesh_id = ?1",
         read: |connection, mesh, after, limit| {
-            by_place(connection, STATE, (mesh, after, limit), state)
+            let of = (seal::STATE, STATE);
+            by_place(connection, of, (mesh, after, limit), state)
         },
     },
     Table {
         name: "files",
         count: "SELECT count(*) FROM files WHERE mesh_id = ?1",
         read: |connection, mesh, after, limit| {
-            by_place(connection, FILES, (mesh, after, limit), file)
+            let of = (seal::FILES, FILES);
+            by_place(connection, of, (mesh, after, limit), file)
         },
     },
     Table {
@@ -62,25 +66,31 @@ pub(crate) const TABLES: [Table; 5] = [
         name: "vector_metadata",
         count: "SELECT count(*) FROM vector_metadata WHERE mesh_id = ?1",
         read: |connection, mesh, after, limit| {
-            let sql = vectors::BACKFILL;
-            by_place(connection, sql, (mesh, after, limit), vectors::backfill)
+            let of = (seal::VECTORS, vectors::BACKFILL);
+            by_place(connection, of, (mesh, after, limit), vectors::backfill)
         },
     },
 ];
 
 // The plus keeps the planner from taking an index by mesh and sorting all of it for each chunk.
-pub(crate) const MEMORY: &str = "
-    SELECT place, lamport, peer, op_id, incarnation, updated_at, key, tags, value
-    FROM memory WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3";
+pub(crate) const MEMORY: &str = concat!(
+    "SELECT place, lamport, peer, op_id, incarnation, updated_at, key, tags, value, ",
+    memory_whole!(),
+    " FROM memory WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3"
+);
 
-pub(crate) const STATE: &str = "
-    SELECT place, lamport, updated_by, op_id, incarnation, updated_at, key, value
-    FROM state_kv WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3";
+pub(crate) const STATE: &str = concat!(
+    "SELECT place, lamport, updated_by, op_id, incarnation, updated_at, key, value, ",
+    state_whole!(),
+    " FROM state_kv WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3"
+);
 
-pub(crate) const FILES: &str = "
-    SELECT place, lamport, peer, op_id, incarnation, updated_at, path, tombstone, sha256, size, mime,
-        content
-    FROM files WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3";
+pub(crate) const FILES: &str = concat!(
+    "SELECT place, lamport, peer, op_id, incarnation, updated_at, path, tombstone, sha256, size, mime,
+        content, storage, ",
+    file_head!(),
+    " FROM files WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3"
+);
 
 /// Reads what stands behind place, stamp, incarnation and time in a row.
 pub(super) type Body = fn(&Connection, i64, &mut Cells<'_, '_>) -> Result<OpBody, StoreError>;
@@ -88,7 +98,7 @@ pub(super) type Body = fn(&Connection, i64, &mut Cells<'_, '_>) -> Result<OpBody
 /// A row stays in its place however often it is written, and a new one gets a higher one.
 fn by_place(
     connection: &Connection,
-    sql: &str,
+    (seal, sql): (Seal, &str),
     (mesh, after, limit): (MeshId, &[u8], i64),
     body: Body,
 ) -> Result<Vec<OldRow>, StoreError> {
@@ -106,7 +116,7 @@ fn by_place(
         let place: i64 = row.get(0)?;
         found.push(OldRow {
             through: place.to_be_bytes().to_vec(),
-            op: op(connection, row, body),
+            op: seal.check(row).and_then(|()| op(connection, row, body)),
         });
     }
     Ok(found)
@@ -155,7 +165,11 @@ fn file(_: &Connection, _: i64, cells: &mut Cells<'_, '_>) -> Result<OpBody, Sto
     let mime = cells.get::<Option<String>>()?;
     let mime = mime.map(|text| MediaType::parse(&text)).transpose();
     let mime = mime.map_err(|error| cells.bad(error))?;
-    let content = FileContent::claimed(hash, size, cells.get()?, mime);
+    let bytes: Option<Vec<u8>> = cells.get()?;
+    if (cells.get::<String>()? == "inline") != bytes.is_some() {
+        return Err(cells.bad(seal::IS_CHANGED));
+    }
+    let content = FileContent::claimed(hash, size, bytes, mime);
     let write = Some(content.map_err(|error| cells.bad(error))?);
     Ok(OpBody::File(FileChange { path, write }))
 }

@@ -13,6 +13,7 @@ use heddle_core::limits::SWEEP_BLOBS_MAX;
 use rusqlite::{Connection, params};
 
 use crate::cells::{Cells, count_cell};
+use crate::data::seal::{MEMORY, STATE, Seal, VECTORS, memory_whole, state_whole, vector_whole};
 use crate::error::StoreError;
 
 /// The tables that have marks of this kind.
@@ -52,6 +53,14 @@ impl Noun {
         }
     }
 
+    fn seal(self) -> Seal {
+        match self {
+            Self::Memory => MEMORY,
+            Self::State => STATE,
+            Self::Vector => VECTORS,
+        }
+    }
+
     fn take_mark(self) -> &'static str {
         match self {
             Self::Memory => "DELETE FROM memory WHERE place = ?1 AND tombstone = 1",
@@ -61,17 +70,26 @@ impl Noun {
     }
 }
 
-pub(crate) const OLD_MEMORY: &str = "
-    SELECT place, lamport, peer, op_id FROM memory INDEXED BY memory_deleted
-    WHERE tombstone = 1 AND mesh_id = ?1 AND updated_at < ?2 ORDER BY updated_at LIMIT ?3";
+pub(crate) const OLD_MEMORY: &str = concat!(
+    "SELECT place, lamport, peer, op_id, ",
+    memory_whole!(),
+    " FROM memory INDEXED BY memory_deleted
+    WHERE tombstone = 1 AND mesh_id = ?1 AND updated_at < ?2 ORDER BY updated_at LIMIT ?3"
+);
 
-pub(crate) const OLD_STATE: &str = "
-    SELECT place, lamport, updated_by, op_id FROM state_kv INDEXED BY state_kv_deleted
-    WHERE tombstone = 1 AND mesh_id = ?1 AND updated_at < ?2 ORDER BY updated_at LIMIT ?3";
+pub(crate) const OLD_STATE: &str = concat!(
+    "SELECT place, lamport, updated_by, op_id, ",
+    state_whole!(),
+    " FROM state_kv INDEXED BY state_kv_deleted
+    WHERE tombstone = 1 AND mesh_id = ?1 AND updated_at < ?2 ORDER BY updated_at LIMIT ?3"
+);
 
-pub(crate) const OLD_VECTORS: &str = "
-    SELECT place, lamport, peer, op_id FROM vector_metadata INDEXED BY vector_deleted
-    WHERE tombstone = 1 AND mesh_id = ?1 AND updated_at < ?2 ORDER BY updated_at LIMIT ?3";
+pub(crate) const OLD_VECTORS: &str = concat!(
+    "SELECT place, lamport, peer, op_id, ",
+    vector_whole!(),
+    " FROM vector_metadata INDEXED BY vector_deleted
+    WHERE tombstone = 1 AND mesh_id = ?1 AND updated_at < ?2 ORDER BY updated_at LIMIT ?3"
+);
 
 pub(crate) const FLOOR: &str = "
     SELECT mesh_id, lamport, peer, op_id FROM data_floor
@@ -132,6 +150,10 @@ fn collect_of(
     let mut statement = connection.prepare_cached(noun.old_marks())?;
     let mut rows = statement.query(params![mesh, cutoff.0, limit])?;
     while let Some(row) = rows.next()? {
+        // One that is not what was written must not become the measure of others; it stays, and is told of.
+        if let Err(StoreError::Corrupt(_)) = noun.seal().check(row) {
+            continue;
+        }
         let mut cells = Cells::of("a mark", row);
         let place: i64 = cells.get()?;
         marks.push((place, cells.stamp()?));

@@ -2,14 +2,14 @@
 //!
 //! Which write stands is decided by the stamps alone ([`heddle_core::lww`]); what is noted here is of this home, and in no dump.
 
-use heddle_core::data::DataKey;
 use heddle_core::ids::{MeshId, OpId};
 use heddle_core::lamport::Stamp;
 use heddle_core::limits::{LOST_VALUE_BYTES_MAX, LOST_WRITES_MAX};
 use heddle_core::op::{DataOp, OpBody, Over};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, params};
 
 use crate::cells::Cells;
+use crate::data::seal::{MEMORY, STATE, Seal, memory_head, state_head};
 use crate::data::warnings::{
     DROP, Loss, LossAbout, LossKind, LossSide, LostValue, body_of, loss_of, own_prefix, warn,
 };
@@ -29,11 +29,17 @@ pub(crate) const WAITING: &str = "
 
 pub(crate) const REWORD: &str = "UPDATE warning SET body = ?2 WHERE place = ?1";
 
-pub(crate) const STATE_LIFE: &str =
-    "SELECT updated_by, incarnation FROM state_kv WHERE mesh_id = ?1 AND key = ?2";
+pub(crate) const STATE_LIFE: &str = concat!(
+    "SELECT updated_by, incarnation, ",
+    state_head!(),
+    " FROM state_kv WHERE mesh_id = ?1 AND key = ?2"
+);
 
-pub(crate) const MEMORY_LIFE: &str =
-    "SELECT peer, incarnation FROM memory WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3";
+pub(crate) const MEMORY_LIFE: &str = concat!(
+    "SELECT peer, incarnation, ",
+    memory_head!(),
+    " FROM memory WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3"
+);
 
 /// In front of the id of the write that was lost; a task is known by its bare id.
 const SUBJECT: &str = "write:";
@@ -45,12 +51,17 @@ pub(super) fn over(
     peer: &str,
     body: &OpBody,
 ) -> Result<Over, StoreError> {
-    let standing: Option<OpId> = match body {
-        OpBody::Memory(change) => memory::standing(connection, mesh, &change.key, peer)?,
-        OpBody::State(change) => state::standing(connection, mesh, &change.key)?,
+    let standing: Result<Option<OpId>, StoreError> = match body {
+        OpBody::Memory(change) => memory::standing(connection, mesh, &change.key, peer),
+        OpBody::State(change) => state::standing(connection, mesh, &change.key),
         OpBody::Task(_) | OpBody::File(_) | OpBody::Vector(_) => return Ok(Over::Unsaid),
     };
-    Ok(Over::of(standing))
+    match standing {
+        Ok(standing) => Ok(Over::of(standing)),
+        // Nobody knows what stood there.
+        Err(StoreError::Corrupt(_)) => Ok(Over::Unsaid),
+        Err(error) => Err(error),
+    }
 }
 
 /// What a row was made over that was sent as a row, under an id derived from it, and does not say it any more. When it was
@@ -61,23 +72,20 @@ pub(crate) fn over_of_sent_row(
     op: &DataOp,
 ) -> Result<Over, StoreError> {
     let peer = op.stamp.peer.as_str();
-    let cells = |key: &DataKey| (mesh.0.to_bytes(), key.as_str().to_owned());
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
+    let mesh = mesh.0.to_bytes();
     let found = match &op.body {
         OpBody::State(change) => {
-            let (mesh, key) = cells(&change.key);
-            let mut statement = connection.prepare_cached(STATE_LIFE)?;
-            statement.query_row(params![mesh, key], read)
+            let name = params![mesh, change.key.as_str()];
+            life(connection, (STATE, STATE_LIFE), name)?
         }
         OpBody::Memory(change) => {
-            let (mesh, key) = cells(&change.key);
-            let mut statement = connection.prepare_cached(MEMORY_LIFE)?;
-            statement.query_row(params![mesh, key, peer], read)
+            let name = params![mesh, change.key.as_str(), peer];
+            life(connection, (MEMORY, MEMORY_LIFE), name)?
         }
         OpBody::Task(_) | OpBody::File(_) | OpBody::Vector(_) => return Ok(op.over),
     };
     let home = |peer: &str| peer.split('/').next().map(str::to_owned);
-    let was_seen = found.optional()?.is_some_and(|(by, life)| {
+    let was_seen = found.is_some_and(|(by, life)| {
         home(&by) == home(peer) && u64::try_from(life) == Ok(op.incarnation)
     });
     Ok(if was_seen {
@@ -87,13 +95,28 @@ pub(crate) fn over_of_sent_row(
     })
 }
 
+/// Who wrote what stands there, and in which life of its file.
+fn life(
+    connection: &Connection,
+    (seal, sql): (Seal, &str),
+    name: &[&dyn rusqlite::ToSql],
+) -> Result<Option<(String, i64)>, StoreError> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(name)?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    seal.check_head(row)?;
+    Ok(Some((row.get(0)?, row.get(1)?)))
+}
+
 /// To be asked before the row of `replaced` is overwritten by the op. `read` looks at that row.
 pub(super) fn note(
     connection: &Connection,
     mesh: MeshId,
     op: &DataOp,
     replaced: &Stamp,
-    read: impl FnOnce() -> Result<Replaced, StoreError>,
+    read: impl FnOnce() -> Result<Option<Replaced>, StoreError>,
 ) -> Result<(), StoreError> {
     if !op.over.had_not_seen(replaced.op) {
         return Ok(());
@@ -125,7 +148,9 @@ pub(super) fn note(
         }
         OpBody::Task(_) | OpBody::File(_) | OpBody::Vector(_) => return Ok(()),
     };
-    let yours = read()?;
+    let Some(yours) = read()? else {
+        return Ok(());
+    };
     // Who wrote the same has lost nothing.
     if yours.value == theirs.value && yours.tags == theirs.tags {
         return Ok(());
@@ -157,9 +182,14 @@ pub(super) fn as_it_stands(
     };
     let standing = match loss.kind {
         LossKind::MemorySuperseded => {
-            memory::standing_value(connection, mesh, key, &loss.yours.peer)?
+            memory::standing_value(connection, mesh, key, &loss.yours.peer)
         }
-        _ => state::standing_value(connection, mesh, key)?,
+        _ => state::standing_value(connection, mesh, key),
+    };
+    let standing = match standing {
+        // What stands there is nobody's word; the loss is one all the same.
+        Err(StoreError::Corrupt(_)) => None,
+        standing => standing?,
     };
     let now = standing.map(|(stamp, value)| side(&stamp, value));
     // Of two writes in one name the agent has forgotten one, so that it does not know what came after it either.

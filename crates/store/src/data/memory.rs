@@ -12,30 +12,38 @@ use crate::data::dump::Sink;
 use crate::data::floor::{Noun, floor};
 use crate::data::lost_writes::{Replaced, note};
 use crate::data::request::{Applied, ChangeKey, Plan, apply};
+use crate::data::seal::{MEMORY, memory_head, memory_whole};
 use crate::data::take::Taken;
 use crate::error::StoreError;
 use crate::store::Store;
 use crate::unreadable::{LeftOut, or_without};
 
-pub(crate) const STAMP: &str = "
-    SELECT key, lamport, peer, op_id, tombstone FROM memory
-    WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3";
+pub(crate) const STAMP: &str = concat!(
+    "SELECT key, lamport, peer, op_id, tombstone, ",
+    memory_head!(),
+    " FROM memory WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3"
+);
 
-const DUMP: &str = "
-    SELECT key, lamport, peer, op_id, tags, value, incarnation, updated_at FROM memory
-    WHERE mesh_id = ?1 ORDER BY key, peer";
+const DUMP: &str = concat!(
+    "SELECT key, lamport, peer, op_id, tags, value, incarnation, updated_at, ",
+    memory_whole!(),
+    " FROM memory WHERE mesh_id = ?1 ORDER BY key, peer"
+);
 
-pub(crate) const VALUE: &str =
-    "SELECT value, tags FROM memory WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3";
+pub(crate) const VALUE: &str = concat!(
+    "SELECT value, tags, ",
+    memory_whole!(),
+    " FROM memory WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3"
+);
 
 const WRITE: &str = "
     INSERT INTO memory (mesh_id, peer, key, tags, created_at, updated_at, lamport, incarnation,
-        op_id, tombstone, value)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10)
+        op_id, tombstone, value, digest)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
     ON CONFLICT (mesh_id, key, peer) DO UPDATE SET
         tags = excluded.tags, updated_at = excluded.updated_at, lamport = excluded.lamport,
         incarnation = excluded.incarnation, op_id = excluded.op_id,
-        tombstone = excluded.tombstone, value = excluded.value";
+        tombstone = excluded.tombstone, value = excluded.value, digest = excluded.digest";
 
 impl Store {
     /// `fresh` is what to keep if the id is free, or why nothing new can be kept. A known id is
@@ -63,9 +71,11 @@ impl Store {
         self.write(move |connection| {
             let owner = id.peer.to_string();
             apply(connection, &id, |connection| {
-                Ok(match stamp(connection, id.mesh, &key, &owner)? {
-                    Some((_, false)) => Plan::go(body(key, None)),
-                    _ => Plan::Absent,
+                Ok(match stamp(connection, id.mesh, &key, &owner) {
+                    // One that is not what was written is mended by being forgotten.
+                    Ok(Some((_, false))) | Err(StoreError::Corrupt(_)) => Plan::go(body(key, None)),
+                    Ok(_) => Plan::Absent,
+                    Err(error) => return Err(error),
                 })
             })
         })
@@ -91,6 +101,7 @@ pub(crate) fn dump(
 }
 
 fn dumped(row: &Row<'_>) -> Result<Value, StoreError> {
+    MEMORY.check(row)?;
     let mut cells = Cells::of("memory", row);
     let key: String = cells.get()?;
     let stamp = cells.stamp()?;
@@ -162,26 +173,29 @@ pub(super) fn standing_value(
     let Some((stamp, _)) = stamp(connection, mesh, &key, owner)? else {
         return Ok(None);
     };
-    let value = replaced_value(connection, mesh, &key, owner)?.value;
-    Ok(Some((stamp, value)))
+    let found = replaced_value(connection, mesh, &key, owner)?;
+    Ok(found.map(|found| (stamp, found.value)))
 }
 
+/// None where it is not what was written: it is overwritten all the same, and nobody is told that he wrote it.
 fn replaced_value(
     connection: &Connection,
     mesh: MeshId,
     key: &DataKey,
     owner: &str,
-) -> Result<Replaced, StoreError> {
+) -> Result<Option<Replaced>, StoreError> {
     let mut statement = connection.prepare_cached(VALUE)?;
-    let cells = params![mesh.0.to_bytes(), key.as_str(), owner];
-    // What cannot be read is overwritten all the same.
-    let read = statement.query_row(cells, |row| {
-        Ok(Replaced {
-            value: row.get(0).unwrap_or_default(),
-            tags: Some(row.get(1).unwrap_or_default()),
-        })
-    })?;
-    Ok(read)
+    let mut rows = statement.query(params![mesh.0.to_bytes(), key.as_str(), owner])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    if let Err(StoreError::Corrupt(_)) = MEMORY.check(row) {
+        return Ok(None);
+    }
+    Ok(Some(Replaced {
+        value: row.get(0)?,
+        tags: Some(row.get(1)?),
+    }))
 }
 
 /// The tags of a write as its row has them.
@@ -203,6 +217,7 @@ fn stamp(
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
+    MEMORY.check_head(row)?;
     let mut cells = Cells::of("memory", row);
     let _: String = cells.get()?;
     Ok(Some((cells.stamp()?, cells.get()?)))
@@ -214,18 +229,30 @@ fn put(
     op: &DataOp,
     change: &MemoryChange,
 ) -> Result<(), StoreError> {
-    let write = change.write.as_ref();
-    connection.prepare_cached(WRITE)?.execute(params![
+    let (mesh, peer, key) = (
         mesh.0.to_bytes(),
         op.stamp.peer.as_str(),
         change.key.as_str(),
-        tags_cell(change),
-        op.at.0,
-        count_cell(op.stamp.lamport)?,
-        count_cell(op.incarnation)?,
-        op.stamp.op.to_bytes(),
-        write.is_none(),
-        write.map(|new| new.value.as_str()),
+    );
+    let (tags, at) = (tags_cell(change), op.at.0);
+    let lamport = count_cell(op.stamp.lamport)?;
+    let incarnation = count_cell(op.incarnation)?;
+    let (op, is_gone) = (op.stamp.op.to_bytes(), change.write.is_none());
+    let value = change.write.as_ref().map(|new| new.value.as_str());
+    let head = params![mesh, peer, key, tags, at, lamport, incarnation, op, is_gone];
+    let digest = MEMORY.of(head, params![value])?;
+    connection.prepare_cached(WRITE)?.execute(params![
+        mesh,
+        peer,
+        key,
+        tags,
+        at,
+        lamport,
+        incarnation,
+        op,
+        is_gone,
+        value,
+        digest
     ])?;
     Ok(())
 }

@@ -6,15 +6,19 @@
 //! `take_op` for both, and a noun writes rows in its `take` and nowhere else.
 
 pub(crate) mod backfill;
+mod call;
 mod clock;
 mod dump;
 pub(crate) mod files;
+mod fill;
 mod floor;
 mod lost_writes;
+mod make_way;
 mod memory;
 mod outgoing;
 mod recall;
 mod request;
+pub(crate) mod seal;
 mod state;
 mod story;
 mod take;
@@ -40,11 +44,13 @@ pub(crate) use {
 
 pub(crate) use backfill::{TABLES as OLD_TABLES, Table as OldTable};
 pub(crate) use clock::{begin_life_above, read as clock_of, set as set_clock};
+pub(crate) use fill::{Cursor as FillCursor, step as fill_step};
 pub(crate) use lost_writes::over_of_sent_row;
 pub(crate) use outgoing::queue_published;
 pub(crate) use take::take_in;
-pub(crate) use task::{Refolded, fold_anew as fold_tasks_anew};
+pub(crate) use task::{Refolded, fold_anew as fold_tasks_anew, problems as task_problems};
 
+pub use call::Called;
 pub use clock::ClockRow;
 pub use dump::DumpPage;
 pub(crate) use files::mark_all_lost;

@@ -7,6 +7,7 @@ use heddle_core::lamport::{PeerId, Stamp};
 use rusqlite::{Connection, Row, Rows, params};
 
 use crate::cells::Cells;
+use crate::data::seal::{MEMORY, memory_whole};
 use crate::error::StoreError;
 use crate::inbox::SearchQuery;
 use crate::store::Store;
@@ -47,15 +48,18 @@ pub struct MemoryFilter {
 
 macro_rules! memory_columns {
     () => {
-        "place, key, value, tags, lamport, peer, op_id, incarnation, updated_at"
+        concat!(
+            "place, key, value, tags, lamport, peer, op_id, incarnation, updated_at, ",
+            memory_whole!()
+        )
     };
 }
 
 pub(crate) const BY_KEY: &str = concat!(
     "SELECT ",
     memory_columns!(),
-    " FROM memory WHERE mesh_id = ?1 AND key = ?3 AND (?2 IS NULL OR peer = ?2) AND tombstone = 0
-      ORDER BY lamport DESC, peer LIMIT ?4"
+    " FROM memory WHERE mesh_id = ?1 AND key = ?3 AND (?2 IS NULL OR peer = ?2)
+      ORDER BY lamport DESC, peer"
 );
 
 // The reader stops at the end of a page: rows that cannot be read fill none.
@@ -63,7 +67,7 @@ pub(crate) const LIST: &str = concat!(
     "SELECT ",
     memory_columns!(),
     " FROM memory WHERE mesh_id = ?1 AND (key, peer) > (?3, ?4)
-        AND (?2 IS NULL OR peer = ?2) AND tombstone = 0
+        AND (?2 IS NULL OR peer = ?2)
       ORDER BY key, peer"
 );
 
@@ -74,7 +78,7 @@ pub(crate) const SEARCH: &str = concat!(
     memory_columns!(),
     " FROM (SELECT rowid AS found, rank AS score FROM memory_fts WHERE memory_fts MATCH ?3)
         CROSS JOIN memory ON place = found
-      WHERE mesh_id = ?1 AND (?2 IS NULL OR peer = ?2) AND tombstone = 0
+      WHERE mesh_id = ?1 AND (?2 IS NULL OR peer = ?2)
       ORDER BY score, place DESC LIMIT ?4"
 );
 
@@ -91,7 +95,7 @@ const SCAN_BYTES_MAX: usize = 64 << 20;
 pub(crate) const SCAN: &str = concat!(
     "SELECT ",
     memory_columns!(),
-    " FROM memory WHERE ?3 = '' AND mesh_id = ?1 AND (?2 IS NULL OR peer = ?2) AND tombstone = 0
+    " FROM memory WHERE ?3 = '' AND mesh_id = ?1 AND (?2 IS NULL OR peer = ?2)
       ORDER BY place DESC LIMIT ?4"
 );
 
@@ -107,9 +111,8 @@ impl Store {
             match &filter.matches {
                 MemoryMatch::Key(key) => {
                     let mut statement = connection.prepare_cached(BY_KEY)?;
-                    let rows = statement.query(params![mesh, peer, key.as_str(), limit])?;
-                    // Whoever asks for this very key is told that it cannot be read, and not that there is none.
-                    take(rows, &filter, None)
+                    let rows = statement.query(params![mesh, peer, key.as_str()])?;
+                    take_of_key(rows, &filter, left_out.as_ref())
                 }
                 MemoryMatch::Words(words) if words.has_parts() => {
                     let sql = if words.has_words() { SEARCH } else { SCAN };
@@ -161,13 +164,45 @@ fn take(
         if found.len() == filter.limit || bytes > filter.bytes_max {
             return Ok((found, true));
         }
-        let Some(row) = or_without(read(row), left_out, ("memory", row, KEY_AT))? else {
+        let read = or_without(read(row), left_out, ("memory", row, KEY_AT))?;
+        let Some(row) = read.flatten() else {
             continue;
         };
         bytes += row.value.len();
         found.push(row);
     }
     Ok((found, false))
+}
+
+/// Whoever asks for this very key is told that it cannot be read, and not that there is none. Of several owners those that
+/// can be read are shown.
+fn take_of_key(
+    mut rows: Rows<'_>,
+    filter: &MemoryFilter,
+    left_out: Option<&LeftOut>,
+) -> Result<(Vec<MemoryRow>, bool), StoreError> {
+    let (mut found, mut bytes, mut damage) = (Vec::new(), 0, None);
+    while let Some(row) = rows.next()? {
+        if found.len() == filter.limit || bytes > filter.bytes_max {
+            return Ok((found, true));
+        }
+        match (read(row), left_out) {
+            (Ok(row), _) => {
+                bytes += row.as_ref().map_or(0, |row| row.value.len());
+                found.extend(row);
+            }
+            (Err(StoreError::Corrupt(why)), Some(left_out)) => {
+                let key = row.get_ref(KEY_AT)?.as_bytes().unwrap_or_default();
+                left_out.note("memory", key);
+                damage.get_or_insert(why);
+            }
+            (Err(error), _) => return Err(error),
+        }
+    }
+    match damage {
+        Some(why) if found.is_empty() => Err(StoreError::Corrupt(why)),
+        _ => Ok((found, false)),
+    }
 }
 
 /// Those in which every part of the query stands. What no bound lets be read may be more.
@@ -182,7 +217,7 @@ fn take_with_parts(
     while let Some(row) = rows.next()? {
         count += 1;
         let (cells, of) = (row, ("memory", row, KEY_AT));
-        let Some(row) = or_without(read_text(cells), left_out, of)? else {
+        let Some(row) = or_without(read_text(cells), left_out, of)?.flatten() else {
             continue;
         };
         scanned += row.value.len();
@@ -196,7 +231,7 @@ fn take_with_parts(
             if found.len() == filter.limit || bytes > filter.bytes_max {
                 return Ok((found, true));
             }
-            let read = or_without(read(cells), left_out, of)?;
+            let read = or_without(read(cells), left_out, of)?.flatten();
             bytes += read.as_ref().map_or(0, |row| row.value.len());
             found.extend(read);
         }
@@ -207,27 +242,33 @@ fn take_with_parts(
     Ok((found, false))
 }
 
-fn read(row: &Row<'_>) -> Result<MemoryRow, StoreError> {
-    read_with(row, Cells::value)
+/// None for the mark of a forgotten one.
+fn read(row: &Row<'_>) -> Result<Option<MemoryRow>, StoreError> {
+    read_with(row, Cells::value_or_null)
 }
 
 /// Whatever text its value is: for what looks at many rows and shows few.
-fn read_text(row: &Row<'_>) -> Result<MemoryRow, StoreError> {
+fn read_text(row: &Row<'_>) -> Result<Option<MemoryRow>, StoreError> {
     read_with(row, Cells::get)
 }
 
 fn read_with<'r, 's>(
     row: &'r Row<'s>,
-    value: impl FnOnce(&mut Cells<'r, 's>) -> Result<String, StoreError>,
-) -> Result<MemoryRow, StoreError> {
+    value: impl FnOnce(&mut Cells<'r, 's>) -> Result<Option<String>, StoreError>,
+) -> Result<Option<MemoryRow>, StoreError> {
+    MEMORY.check(row)?;
     let mut cells = Cells::of("memory", row).known_by(KEY_AT);
-    Ok(MemoryRow {
-        place: cells.get()?,
-        key: cells.get()?,
-        value: value(&mut cells)?,
+    let (place, key) = (cells.get()?, cells.get()?);
+    let Some(value) = value(&mut cells)? else {
+        return Ok(None);
+    };
+    Ok(Some(MemoryRow {
+        place,
+        key,
+        value,
         tags: cells.parsed(|text| serde_json::from_str(text))?,
         stamp: cells.stamp()?,
         incarnation: cells.count()?,
         updated_at: cells.wall()?,
-    })
+    }))
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::cells::Cells;
 use crate::data::clock;
 use crate::data::lost_writes;
+use crate::data::make_way::make_way;
 use crate::data::outgoing;
 use crate::data::take::{Taken, take_op};
 use crate::error::StoreError;
@@ -128,7 +129,7 @@ pub(crate) fn apply<R>(
         over,
         body,
     };
-    match take_op(connection, key.mesh, &op)? {
+    match take_own(connection, key.mesh, &op)? {
         Taken::Applied => {}
         _ => {
             let why = "a row under this name has a stamp ahead of its mesh's clock, so that nothing takes its place";
@@ -155,6 +156,19 @@ pub(crate) fn apply<R>(
     Ok(Applied::Fresh(receipt))
 }
 
+/// An op of this home. What stands there and is not what was written makes way for it.
+fn take_own(connection: &Connection, mesh: MeshId, op: &DataOp) -> Result<Taken, StoreError> {
+    match take_op(connection, mesh, op) {
+        Err(StoreError::Corrupt(why)) => {
+            if !make_way(connection, mesh, op)? {
+                return Err(StoreError::Corrupt(why));
+            }
+            take_op(connection, mesh, op)
+        }
+        taken => taken,
+    }
+}
+
 /// A key that was consumed, and the answer that it got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownChange {
@@ -175,7 +189,7 @@ impl Store {
     }
 }
 
-fn consumed(
+pub(super) fn consumed(
     connection: &Connection,
     mesh: MeshId,
     peer: &Party,
@@ -197,7 +211,7 @@ fn consumed(
     }))
 }
 
-fn answer_of(receipt: &Receipt) -> String {
+pub(super) fn answer_of(receipt: &Receipt) -> String {
     json!({
         "lamport": receipt.stamp.lamport,
         "incarnation": receipt.incarnation,

@@ -13,6 +13,7 @@ use crate::data::dump::Sink;
 use crate::data::floor::{Noun, floor};
 use crate::data::lost_writes::{Replaced, note};
 use crate::data::request::{Applied, ChangeKey, Plan, apply};
+use crate::data::seal::{STATE, state_head, state_whole};
 use crate::data::take::Taken;
 use crate::error::StoreError;
 use crate::store::Store;
@@ -42,14 +43,17 @@ pub struct StateFilter {
 
 macro_rules! state_columns {
     () => {
-        "key, value, lamport, updated_by, op_id, incarnation, updated_at"
+        concat!(
+            "key, value, lamport, updated_by, op_id, incarnation, updated_at, ",
+            state_whole!()
+        )
     };
 }
 
 pub(crate) const GET: &str = concat!(
     "SELECT ",
     state_columns!(),
-    " FROM state_kv WHERE mesh_id = ?1 AND key = ?2 AND tombstone = 0"
+    " FROM state_kv WHERE mesh_id = ?1 AND key = ?2"
 );
 
 // Keys are compared by bytes, so those with the prefix stand together, from the prefix on; the reader
@@ -58,7 +62,6 @@ pub(crate) const LIST: &str = concat!(
     "SELECT ",
     state_columns!(),
     " FROM state_kv WHERE mesh_id = ?1 AND key >= max(?2, ?3) AND key <> ?3
-        AND tombstone = 0
       ORDER BY key"
 );
 
@@ -68,20 +71,26 @@ const DUMP: &str = concat!(
     " FROM state_kv WHERE mesh_id = ?1 ORDER BY key"
 );
 
-pub(crate) const STAMP: &str = "
-    SELECT key, lamport, updated_by, op_id, tombstone FROM state_kv
-    WHERE mesh_id = ?1 AND key = ?2";
+pub(crate) const STAMP: &str = concat!(
+    "SELECT key, lamport, updated_by, op_id, tombstone, ",
+    state_head!(),
+    " FROM state_kv WHERE mesh_id = ?1 AND key = ?2"
+);
 
-pub(crate) const VALUE: &str = "SELECT value FROM state_kv WHERE mesh_id = ?1 AND key = ?2";
+pub(crate) const VALUE: &str = concat!(
+    "SELECT value, ",
+    state_whole!(),
+    " FROM state_kv WHERE mesh_id = ?1 AND key = ?2"
+);
 
 const WRITE: &str = "
     INSERT INTO state_kv (mesh_id, key, updated_by, created_at, updated_at, lamport, incarnation,
-        op_id, tombstone, value)
-    VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9)
+        op_id, tombstone, value, digest)
+    VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
     ON CONFLICT (mesh_id, key) DO UPDATE SET
         updated_by = excluded.updated_by, updated_at = excluded.updated_at,
         lamport = excluded.lamport, incarnation = excluded.incarnation, op_id = excluded.op_id,
-        tombstone = excluded.tombstone, value = excluded.value";
+        tombstone = excluded.tombstone, value = excluded.value, digest = excluded.digest";
 
 impl Store {
     /// As [`Store::remember`]: a known id is answered whatever `fresh` says.
@@ -107,9 +116,11 @@ impl Store {
     ) -> Result<Applied<R>, StoreError> {
         self.write(move |connection| {
             apply(connection, &id, |connection| {
-                Ok(match stamp(connection, id.mesh, &key)? {
-                    Some((_, false)) => Plan::go(body(key, None)),
-                    _ => Plan::Absent,
+                Ok(match stamp(connection, id.mesh, &key) {
+                    // One that is not what was written is mended by being deleted.
+                    Ok(Some((_, false))) | Err(StoreError::Corrupt(_)) => Plan::go(body(key, None)),
+                    Ok(_) => Plan::Absent,
+                    Err(error) => return Err(error),
                 })
             })
         })
@@ -124,7 +135,7 @@ impl Store {
         self.read_few(move |connection| {
             let mut statement = connection.prepare_cached(GET)?;
             let mut rows = statement.query(params![mesh.0.to_bytes(), key.as_str()])?;
-            rows.next()?.map(read).transpose()
+            Ok(rows.next()?.map(read).transpose()?.flatten())
         })
         .await
     }
@@ -149,8 +160,8 @@ impl Store {
                 if key.is_ok_and(|key| !key.starts_with(filter.prefix.as_bytes())) {
                     break;
                 }
-                let Some(row) = or_without(read(row), left_out.as_ref(), ("state_kv", row, 0))?
-                else {
+                let read = or_without(read(row), left_out.as_ref(), ("state_kv", row, 0))?;
+                let Some(row) = read.flatten() else {
                     continue;
                 };
                 if found.len() == filter.limit || bytes > filter.bytes_max {
@@ -183,6 +194,7 @@ pub(crate) fn dump(
 }
 
 fn dumped(row: &Row<'_>) -> Result<Value, StoreError> {
+    STATE.check(row)?;
     let mut cells = Cells::of("state_kv", row);
     let (key, value): (String, _) = (cells.get()?, cells.value_or_null()?);
     let stamp = cells.stamp()?;
@@ -248,20 +260,26 @@ pub(super) fn standing_value(
     let Some((stamp, _)) = stamp(connection, mesh, &key)? else {
         return Ok(None);
     };
-    let value = replaced_value(connection, mesh, &key)?.value;
-    Ok(Some((stamp, value)))
+    let found = replaced_value(connection, mesh, &key)?;
+    Ok(found.map(|found| (stamp, found.value)))
 }
 
+/// None where it is not what was written: it is overwritten all the same, and nobody is told that he wrote it.
 fn replaced_value(
     connection: &Connection,
     mesh: MeshId,
     key: &DataKey,
-) -> Result<Replaced, StoreError> {
+) -> Result<Option<Replaced>, StoreError> {
     let mut statement = connection.prepare_cached(VALUE)?;
-    let cells = params![mesh.0.to_bytes(), key.as_str()];
-    // A value that cannot be read is overwritten all the same.
-    let value = statement.query_row(cells, |row| Ok(row.get(0).unwrap_or_default()))?;
-    Ok(Replaced { value, tags: None })
+    let mut rows = statement.query(params![mesh.0.to_bytes(), key.as_str()])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    if let Err(StoreError::Corrupt(_)) = STATE.check(row) {
+        return Ok(None);
+    }
+    let (value, tags) = (row.get(0)?, None);
+    Ok(Some(Replaced { value, tags }))
 }
 
 /// The row's stamp, and whether it is a tombstone.
@@ -275,6 +293,7 @@ fn stamp(
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
+    STATE.check_head(row)?;
     let mut cells = Cells::of("state_kv", row);
     let _: String = cells.get()?;
     Ok(Some((cells.stamp()?, cells.get()?)))
@@ -286,28 +305,46 @@ fn put(
     op: &DataOp,
     change: &StateChange,
 ) -> Result<(), StoreError> {
-    let write = change.write.as_ref();
-    connection.prepare_cached(WRITE)?.execute(params![
+    let (mesh, key, by) = (
         mesh.0.to_bytes(),
         change.key.as_str(),
         op.stamp.peer.as_str(),
-        op.at.0,
-        count_cell(op.stamp.lamport)?,
-        count_cell(op.incarnation)?,
-        op.stamp.op.to_bytes(),
-        write.is_none(),
-        write.map(|new| new.value.as_str()),
+    );
+    let at = op.at.0;
+    let lamport = count_cell(op.stamp.lamport)?;
+    let incarnation = count_cell(op.incarnation)?;
+    let (op, is_gone) = (op.stamp.op.to_bytes(), change.write.is_none());
+    let value = change.write.as_ref().map(|new| new.value.as_str());
+    let head = params![mesh, key, by, at, lamport, incarnation, op, is_gone];
+    let digest = STATE.of(head, params![value])?;
+    connection.prepare_cached(WRITE)?.execute(params![
+        mesh,
+        key,
+        by,
+        at,
+        lamport,
+        incarnation,
+        op,
+        is_gone,
+        value,
+        digest
     ])?;
     Ok(())
 }
 
-fn read(row: &Row<'_>) -> Result<StateRow, StoreError> {
+/// None for the mark of a deleted one.
+fn read(row: &Row<'_>) -> Result<Option<StateRow>, StoreError> {
+    STATE.check(row)?;
     let mut cells = Cells::of("state_kv", row);
-    Ok(StateRow {
-        key: cells.get()?,
-        value: cells.value()?,
+    let key = cells.get()?;
+    let Some(value) = cells.value_or_null()? else {
+        return Ok(None);
+    };
+    Ok(Some(StateRow {
+        key,
+        value,
         stamp: cells.stamp()?,
         incarnation: cells.count()?,
         updated_at: cells.wall()?,
-    })
+    }))
 }

@@ -10,6 +10,10 @@ use heddle_core::op::DataOp;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::cells::Cells;
+use crate::data::seal::{
+    FILES, MEMORY, STATE, Seal, TASK_OP, VECTORS, file_head, memory_head, state_head,
+    task_op_whole, vector_head,
+};
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -69,36 +73,60 @@ impl DataStory {
 }
 
 // One statement for each table: key, stamp, incarnation, time, whether it is gone.
-const TABLES: [(&str, &str); 4] = [
+const TABLES: [(&str, Seal, &str); 4] = [
     (
         "memory",
-        "SELECT key, lamport, peer, op_id, incarnation, updated_at, tombstone FROM memory
-         WHERE mesh_id = ?1 AND (op_id = ?2 OR key = ?3) ORDER BY key, peer LIMIT ?4",
+        MEMORY,
+        concat!(
+            "SELECT key, lamport, peer, op_id, incarnation, updated_at, tombstone, ",
+            memory_head!(),
+            " FROM memory
+         WHERE mesh_id = ?1 AND (op_id = ?2 OR key = ?3) ORDER BY key, peer LIMIT ?4"
+        ),
     ),
     (
         "state",
-        "SELECT key, lamport, updated_by, op_id, incarnation, updated_at, tombstone FROM state_kv
-         WHERE mesh_id = ?1 AND (op_id = ?2 OR key = ?3) ORDER BY key LIMIT ?4",
+        STATE,
+        concat!(
+            "SELECT key, lamport, updated_by, op_id, incarnation, updated_at, tombstone, ",
+            state_head!(),
+            " FROM state_kv
+         WHERE mesh_id = ?1 AND (op_id = ?2 OR key = ?3) ORDER BY key LIMIT ?4"
+        ),
     ),
     (
         "file",
-        "SELECT path, lamport, peer, op_id, incarnation, updated_at, tombstone FROM files
-         WHERE mesh_id = ?1 AND (op_id = ?2 OR path = ?3) ORDER BY path, peer LIMIT ?4",
+        FILES,
+        concat!(
+            "SELECT path, lamport, peer, op_id, incarnation, updated_at, tombstone, ",
+            file_head!(),
+            " FROM files
+         WHERE mesh_id = ?1 AND (op_id = ?2 OR path = ?3) ORDER BY path, peer LIMIT ?4"
+        ),
     ),
     (
         "vector",
-        "SELECT key, lamport, peer, op_id, incarnation, updated_at, tombstone FROM vector_metadata
-         WHERE mesh_id = ?1 AND (op_id = ?2 OR key = ?3) ORDER BY key, peer LIMIT ?4",
+        VECTORS,
+        concat!(
+            "SELECT key, lamport, peer, op_id, incarnation, updated_at, tombstone, ",
+            vector_head!(),
+            " FROM vector_metadata
+         WHERE mesh_id = ?1 AND (op_id = ?2 OR key = ?3) ORDER BY key, peer LIMIT ?4"
+        ),
     ),
 ];
 
-const TASK_OPS: &str = "
-    SELECT op_id, task_id, body FROM task_op
-    WHERE mesh_id = ?1 AND (op_id = ?2 OR task_id = ?2) ORDER BY op_id LIMIT ?3";
+const TASK_OPS: &str = concat!(
+    "SELECT op_id, task_id, body, ",
+    task_op_whole!(),
+    " FROM task_op
+    WHERE mesh_id = ?1 AND (op_id = ?2 OR task_id = ?2) ORDER BY op_id LIMIT ?3"
+);
 
 const REQUEST: &str = "
     SELECT request_key, agent, applied_at, answer FROM applied_request
     WHERE mesh_id = ?1 AND (request_key = ?2 OR json_extract(answer, '$.op') = ?3)
+        AND json_extract(answer, '$.note.call') IS NULL
     ORDER BY applied_at DESC LIMIT 1";
 
 const ARRIVAL: &str = "
@@ -122,7 +150,7 @@ fn story(connection: &Connection, mesh: MeshId, id: &str) -> Result<DataStory, S
     let path = FilePath::parse(id).ok();
     let spelled = nfc(id);
     let bytes = op.map(OpId::to_bytes);
-    for (noun, sql) in TABLES {
+    for (noun, seal, sql) in TABLES {
         let key = match (noun, &path) {
             ("file", Some(path)) => path.as_str(),
             _ => spelled.as_str(),
@@ -130,6 +158,7 @@ fn story(connection: &Connection, mesh: MeshId, id: &str) -> Result<DataStory, S
         let mut statement = connection.prepare_cached(sql)?;
         let mut found = statement.query(params![mesh.0.to_bytes(), bytes, key, ROWS_MAX])?;
         while let Some(row) = found.next()? {
+            seal.check_head(row)?;
             let mut cells = Cells::of("a data row", row);
             rows.push(StoryRow {
                 noun,
@@ -170,10 +199,8 @@ fn task_ops(
         let _: [u8; 16] = cells.get()?;
         let task = OpId::from_bytes(cells.get()?);
         let body: Vec<u8> = cells.get()?;
-        // A damaged one is the doctor's affair.
-        let Ok(op) = DataOp::parse(&body) else {
-            continue;
-        };
+        TASK_OP.check(row)?;
+        let op = DataOp::parse(&body).map_err(|error| cells.bad(error))?;
         rows.push(StoryRow {
             noun: "task",
             key: task.to_string(),

@@ -9,6 +9,7 @@ use ulid::Ulid;
 use super::Kept;
 use super::after::has_column;
 use crate::backup::{BackupError, has_table};
+use crate::data::seal::is_sealed;
 use crate::data::{Refolded, fold_tasks_anew};
 
 const OPS: &str = "task_op";
@@ -52,8 +53,7 @@ pub(super) fn fold(
     let has_lost = kept
         .iter()
         .any(|kept| kept.table == OPS && !kept.is_whole());
-    let told: Refolded = fold_tasks_anew(new, has_lost, |mesh| own.contains(&mesh))
-        .map_err(|error| BackupError::Prepare(error.to_string()))?;
+    let told = fold_anew(new, has_lost, &own)?;
     if let Some(ops) = kept.iter_mut().find(|kept| kept.table == OPS) {
         ops.rows = ops.rows.saturating_sub(told.bad_ops);
         ops.refused += told.bad_ops;
@@ -81,6 +81,31 @@ pub(super) fn fold(
         dropped_titles: told.dropped.into_iter().take(NAMED_MAX).collect(),
     };
     Ok((tasks, gone))
+}
+
+const LEND: &str = "
+    ALTER TABLE tasks ADD COLUMN digest BLOB; ALTER TABLE task_op ADD COLUMN digest BLOB;";
+const GIVE_BACK: &str = "
+    ALTER TABLE tasks DROP COLUMN digest; ALTER TABLE task_op DROP COLUMN digest;";
+
+/// A file of before rows had digests has the columns while it is folded, and gets digests when it is next opened.
+fn fold_anew(
+    new: &Connection,
+    has_lost: bool,
+    own: &BTreeSet<MeshId>,
+) -> Result<Refolded, BackupError> {
+    let has_digests = has_column(new, "tasks", "digest")?;
+    if !has_digests {
+        new.execute_batch(LEND)?;
+    }
+    let is_sealed = has_digests && is_sealed(new)?;
+    let told = fold_tasks_anew(new, has_lost, is_sealed, |mesh| own.contains(&mesh))
+        .map_err(|error| BackupError::Prepare(error.to_string()))?;
+    new.flush_prepared_statement_cache();
+    if !has_digests {
+        new.execute_batch(GIVE_BACK)?;
+    }
+    Ok(told)
 }
 
 /// Those that nobody else is in. Before there were shared ones, all of them.

@@ -15,7 +15,7 @@ use heddle_store::{
 use rusqlite::Connection;
 use serde_json::json;
 
-use crate::fixture::{NOW, at, open};
+use crate::fixture::{NOW, at, open, unseal};
 use crate::sync_home::{Home, op_of};
 
 const FAR: u64 = 1 << 40;
@@ -129,6 +129,9 @@ async fn lf_06_what_was_written_under_such_a_clock_is_named_as_this_homes_and_a_
     let payload = "UPDATE outbox SET payload = ?1 WHERE arrival = 3";
     raw.execute(payload, [sealed.payload]).unwrap();
     drop(raw);
+    home.store.stop();
+    unseal(&home.folder.path().join("data.db"));
+    home.store = open(&home.folder.path().join("data.db")).unwrap();
     home.receive(vec![back(&home, &ops[0], 1), back(&home, &sent, 2)])
         .await;
     assert_eq!(home.apply().await.quarantined, 1);

@@ -80,7 +80,7 @@ async fn a_file_that_is_no_database_is_damage_and_not_a_panic() {
 #[tokio::test]
 async fn the_file_is_clean_only_between_a_stop_and_the_next_start() {
     let fixture = Fixture::new();
-    let clean = |fixture: &Fixture| fixture.dump("store_state") == ["1,1,0,0"];
+    let clean = |fixture: &Fixture| fixture.dump("store_state") == ["1,1,0,0,1"];
     assert!(!clean(&fixture), "open for the first time");
     fixture.store.stop();
     fixture.store.stop();

@@ -7,7 +7,7 @@ use heddle_store::{
 };
 use serde_json::json;
 
-use crate::fixture::{Fixture, NOW, open};
+use crate::fixture::{Fixture, NOW, open, unseal};
 use crate::park::damage;
 use crate::tasks::{claim, fresh, lost};
 
@@ -174,6 +174,9 @@ async fn lf_06_a_repair_takes_no_impossible_stamp_into_the_clock() {
             raw.execute(bad, []).unwrap();
         }
         drop(raw);
+        // As a Heddle wrote it, and no disk.
+        unseal(&fixture.path());
+        open(&fixture.path()).unwrap().stop();
         let says = senseless(&fixture);
         assert!(says.contains("state \"a\" (its stamp is ahead"), "{says}");
         let told = mend(&fixture);
@@ -229,6 +232,8 @@ async fn lf_33_a_publish_knows_the_rows_that_it_left_out() {
     let change = "UPDATE task_op SET body = CAST(x'7b00' || body AS BLOB) WHERE task_id = ?1";
     raw.execute(change, [task.to_bytes()]).unwrap();
     drop(raw);
+    unseal(&fixture.path());
+    let fixture = again(fixture);
     let found = fixture.store.unreadable(fixture.mesh, u64::MAX).await;
     let found: Vec<String> = found.unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(

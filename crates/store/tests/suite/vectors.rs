@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::fixture::{Fixture, NOW, open};
 use crate::park::{damage, open_or_park};
 
-fn model(name: &str, dim: usize) -> ModelIdentity {
+pub(crate) fn model(name: &str, dim: usize) -> ModelIdentity {
     ModelIdentity::new("test", name, "1", dim, "float32").unwrap()
 }
 
@@ -24,7 +24,7 @@ fn key(text: &str) -> DataKey {
     DataKey::parse(text).unwrap()
 }
 
-fn vector(model: &ModelIdentity, numbers: &[f32], content: &str) -> NewVector {
+pub(crate) fn vector(model: &ModelIdentity, numbers: &[f32], content: &str) -> NewVector {
     NewVector::new(
         model.clone(),
         Embedding::new(numbers.to_vec()).unwrap(),
@@ -34,7 +34,7 @@ fn vector(model: &ModelIdentity, numbers: &[f32], content: &str) -> NewVector {
     .unwrap()
 }
 
-fn query(mesh: MeshId, model: &ModelIdentity, numbers: &[f32]) -> VectorQuery {
+pub(crate) fn query(mesh: MeshId, model: &ModelIdentity, numbers: &[f32]) -> VectorQuery {
     VectorQuery {
         mesh,
         model: model.clone(),
@@ -45,7 +45,7 @@ fn query(mesh: MeshId, model: &ModelIdentity, numbers: &[f32]) -> VectorQuery {
 }
 
 impl Fixture {
-    async fn vector(&self, id: &str, at: &str, new: NewVector) -> Receipt {
+    pub(crate) async fn vector(&self, id: &str, at: &str, new: NewVector) -> Receipt {
         let change = self.change(self.party("planner"), id, 1);
         let stored = self
             .store
@@ -56,7 +56,7 @@ impl Fixture {
         }
     }
 
-    async fn delete_vector(&self, id: &str, at: &str) -> Applied<Infallible> {
+    pub(crate) async fn delete_vector(&self, id: &str, at: &str) -> Applied<Infallible> {
         let change = self.change(self.party("planner"), id, 2);
         self.store
             .delete_vector(change, key(at), None)

@@ -35,6 +35,8 @@ const BUSY_WAIT_MIN: Duration = Duration::from_millis(10);
 pub struct Client {
     socket: PathBuf,
     patience: Duration,
+    /// The `Idempotency-Key` of the one call that this client is for.
+    key: Option<String>,
 }
 
 impl Client {
@@ -42,7 +44,15 @@ impl Client {
         Self {
             socket: socket.into(),
             patience: ANSWER_TIMEOUT,
+            key: None,
         }
+    }
+
+    /// The same, for one call under an `Idempotency-Key`: again it gets the first answer.
+    #[must_use]
+    pub fn under(mut self, key: Option<String>) -> Self {
+        self.key = key;
+        self
     }
 
     /// The same, for a question whose answer is ready at once or not at all.
@@ -86,7 +96,8 @@ impl Client {
         body: &B,
     ) -> Result<T, ClientError> {
         let bytes = serde_json::to_vec(body).map_err(|e| ClientError::Protocol(e.to_string()))?;
-        self.call(&Head::post(path, idempotency_key), &bytes)
+        let key = idempotency_key.or(self.key.as_deref());
+        self.call(&Head::post(path, key), &bytes)
     }
 
     /// Opens the event stream. It has no end of its own; reading blocks.

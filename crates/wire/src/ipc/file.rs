@@ -94,6 +94,9 @@ pub struct FilePage {
     /// What the agent that asks has lost since its last call (`warnings` of DESIGN §13.6).
     #[serde(default)]
     pub warnings: Vec<WarningView>,
+    /// Rows that cannot be read and are therefore not among them, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// Body of `file/sweep`.

@@ -28,6 +28,9 @@ pub struct PeerGrantView {
     pub blocked: bool,
     /// The call has changed it.
     pub changed: bool,
+    /// This very call was answered before, under its `Idempotency-Key`; this is that answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 /// Those from whom something is withheld; everybody else may everything.

@@ -72,6 +72,9 @@ pub struct AckAnswer {
     pub already: usize,
     /// Named, but not in this home (or not in this agent's mailbox).
     pub unknown: Vec<String>,
+    /// This very call was answered before, under its `Idempotency-Key`; this is that answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 /// Whether an id names a message that an agent was sent, or that this home has sent.
@@ -144,6 +147,9 @@ pub struct ShownAnswer {
     pub already: usize,
     /// Named, but not in this home (or not in this agent's mailbox).
     pub unknown: Vec<String>,
+    /// This very call was answered before, under its `Idempotency-Key`; this is that answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 /// Body of `seen`: this session has been given everything up to a cursor.
@@ -165,4 +171,7 @@ pub struct SeenAnswer {
     pub agent: String,
     /// Where the session stands now: it never goes back.
     pub cursor: String,
+    /// This very call was answered before, under its `Idempotency-Key`; this is that answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }

@@ -185,6 +185,9 @@ pub struct MeshRevokeAnswer {
     pub member_id: String,
     pub mesh: String,
     pub changed: bool,
+    /// This very call was answered before, under its `Idempotency-Key`; this is that answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -218,6 +221,9 @@ pub struct MeshStandingAnswer {
     pub blocked: bool,
     /// False: it stood so already.
     pub changed: bool,
+    /// This very call was answered before, under its `Idempotency-Key`; this is that answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -100,6 +100,9 @@ pub struct PruneAnswer {
     pub confirmed: bool,
     /// Where to go on; null when everything was looked at.
     pub cursor: Option<String>,
+    /// This very call was answered before, under its `Idempotency-Key`; this is that answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -77,6 +77,9 @@ pub struct QueueTaken {
     pub items: Vec<QueueItem>,
     /// Whether there is such a queue. A misspelt name must not look like an empty queue (C29).
     pub exists: bool,
+    /// This very call was answered before, under its `Idempotency-Key`; this is that answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 /// Body of `ack` and `release`.
@@ -119,6 +122,9 @@ pub struct LeasedBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettledItems {
     pub items: Vec<SettledItem>,
+    /// This very call was answered before, under its `Idempotency-Key`; this is that answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

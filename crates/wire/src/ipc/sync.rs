@@ -124,6 +124,9 @@ pub struct DoctorAnswer {
     pub changed: bool,
     /// A sentence.
     pub says: String,
+    /// This very call was answered before, under its `Idempotency-Key`; this is that answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 /// `GET /v1/mesh/dump`.
@@ -170,6 +173,9 @@ pub struct TakeBackAnswer {
     pub known: u64,
     /// Made by others: their homes have to take them back.
     pub of_others: u64,
+    /// This very call was answered before, under its `Idempotency-Key`; this is that answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub(super) fn routes() -> Vec<Route> {
 fn asking() -> Vec<Route> {
     vec![
         post("/v1/effect/request", effect::request, "Ask for approval")
+            .keyed()
             .takes::<EffectRequestBody>()
             .gives::<EffectRequestAnswer>(200),
         post(
@@ -26,9 +27,11 @@ fn asking() -> Vec<Route> {
             effect::approve,
             "Approve, for a nonce",
         )
+        .keyed()
         .takes::<EffectApproveBody>()
         .gives::<EffectApproveAnswer>(200),
         post("/v1/effect/deny", effect::deny, "Deny or revoke a request")
+            .keyed()
             .takes::<EffectApproveBody>()
             .gives::<EffectView>(200),
         post(
@@ -36,6 +39,7 @@ fn asking() -> Vec<Route> {
             effect::register,
             "Consume the key and register the effect, once",
         )
+        .keyed()
         .takes::<EffectRegisterBody>()
         .gives::<EffectView>(200),
     ]
@@ -44,9 +48,11 @@ fn asking() -> Vec<Route> {
 fn running() -> Vec<Route> {
     vec![
         post("/v1/effect/start", effect::start, "Take the run")
+            .keyed()
             .takes::<EffectStartBody>()
             .gives::<EffectView>(200),
         post("/v1/effect/finish", effect::finish, "Say how the run ended")
+            .keyed()
             .takes::<EffectEndBody>()
             .gives::<EffectView>(200),
         post(
@@ -54,6 +60,7 @@ fn running() -> Vec<Route> {
             effect::resolve,
             "A person's word about a run that nobody ended",
         )
+        .keyed()
         .takes::<EffectResolveBody>()
         .gives::<EffectView>(200),
         post(
@@ -61,6 +68,7 @@ fn running() -> Vec<Route> {
             effect::verify,
             "The verifier's verdict",
         )
+        .keyed()
         .takes::<EffectVerifyBody>()
         .gives::<EffectView>(200),
         post(
@@ -68,6 +76,7 @@ fn running() -> Vec<Route> {
             effect::compensate,
             "Begin the one compensation of what failed its verification",
         )
+        .keyed()
         .takes::<EffectCompensateBody>()
         .gives::<EffectView>(200),
         post(
@@ -75,6 +84,7 @@ fn running() -> Vec<Route> {
             effect::compensated,
             "Say how the compensation ended",
         )
+        .keyed()
         .takes::<EffectEndBody>()
         .gives::<EffectView>(200),
     ]

@@ -358,13 +358,15 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         after: after.map_err(|_| from_wire::invalid("cursor is not one of a list"))?,
         limit: body::page_rows(query.limit)?,
     };
-    let found = ipc.shared.store.list_files(filter).await;
+    let (store, left_out) = ipc.shared.store.leniently();
+    let found = store.list_files(filter).await;
     let (rows, more) = found.map_err(|error| store_problem(&error))?;
     let last = rows.last().map(|row| row.place.to_string());
     ok(&FilePage {
         cursor: last.filter(|_| more),
         items: rows.iter().map(|row| view(mesh, row)).collect(),
         warnings: Vec::new(),
+        left_out: ipc.shared.unreadable.left_out(&left_out),
     })
 }
 

@@ -77,6 +77,7 @@ pub(super) async fn ack(State(ipc): State<Arc<Ipc>>, request: Request) -> Answer
     ipc.shared.damage.forget(&arrivals.collect::<Vec<_>>());
     hint_links(&ipc);
     ok(&AckAnswer {
+        duplicate: false,
         acked: acked.acked,
         already: acked.already,
         unknown: unknown(named.strange, &acked.unknown),
@@ -95,6 +96,7 @@ pub(super) async fn shown(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
     let shown = shown.map_err(|error| store_problem(&error))?;
     hint_links(&ipc);
     ok(&ShownAnswer {
+        duplicate: false,
         shown: shown.acked,
         already: shown.already,
         unknown: unknown(named.strange, &shown.unknown),
@@ -122,6 +124,7 @@ pub(super) async fn seen(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     let moved = ipc.shared.store.inbox_seen(key, through, now).await;
     let moved = moved.map_err(|error| store_problem(&error))?;
     ok(&SeenAnswer {
+        duplicate: false,
         session: session.to_string(),
         agent: owner.to_string(),
         cursor: moved.read_through.to_string(),

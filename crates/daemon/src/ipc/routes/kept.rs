@@ -87,6 +87,7 @@ pub(super) async fn take_back(State(ipc): State<Arc<Ipc>>, request: Request) -> 
     let taken = taken.map_err(|error| store_problem(&error))?;
     mesh.sync.wake();
     ok(&TakeBackAnswer {
+        duplicate: false,
         mesh: mesh.mesh.name.to_string(),
         taken: taken.queued,
         known: taken.known,
@@ -103,6 +104,7 @@ pub(super) async fn let_be(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let changed = let_be.map_err(|error| store_problem(&error))? > 0;
     mesh.sync.forget_kept();
     ok(&DoctorAnswer {
+        duplicate: false,
         mesh: mesh.mesh.name.to_string(),
         changed,
         says: if changed {

@@ -37,6 +37,7 @@ pub(super) async fn revoke(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     };
     let changed = change(&ipc, mesh, request).await?;
     ok(&MeshRevokeAnswer {
+        duplicate: false,
         member: found.name.to_string(),
         member_id: found.member.to_string(),
         mesh: mesh.mesh.name.to_string(),
@@ -85,6 +86,7 @@ async fn forget(ipc: &Ipc, mesh: &MeshState, wanted: &str) -> Option<MeshRevokeA
     mesh.standing.forget(is_it);
     mesh.note_changed(&ipc.shared).await;
     Some(MeshRevokeAnswer {
+        duplicate: false,
         member: one.name.to_string(),
         member_id: one.member.to_string(),
         mesh: mesh.mesh.name.to_string(),
@@ -99,6 +101,7 @@ fn standing(
     (blocked, changed): (bool, bool),
 ) -> MeshStandingAnswer {
     MeshStandingAnswer {
+        duplicate: false,
         member: found.name.to_string(),
         member_id: found.member.to_string(),
         mesh: mesh.mesh.name.to_string(),

@@ -18,6 +18,7 @@ mod inbox_marks;
 mod inbox_search;
 mod inbox_thread;
 mod kept;
+mod keyed;
 mod lost_claim;
 mod lost_write;
 mod memory;
@@ -58,19 +59,31 @@ use http::Method;
 
 use super::reply::Refuse;
 use super::{Ipc, body};
+use route::Key;
 
 /// The hot one: the door takes a post to it past the router.
 pub(super) const SEND: &str = "/v1/send";
 pub(super) const TOPIC_POST: &str = "/v1/topic/post";
+const AGENT_REGISTER: &str = "/v1/agent/register";
+const MESH_JOIN: &str = "/v1/mesh/join";
+
+pub(super) use keyed::Running;
 
 pub(super) fn router(ipc: Arc<Ipc>) -> Router {
     let table = table::routes().into_iter();
     let router = table.fold(Router::new(), |router, route| {
+        let handler = match route.key {
+            Key::Gate => {
+                let gate = from_fn_with_state(Arc::clone(&ipc), keyed::gate);
+                route.handler.layer(gate)
+            }
+            Key::Own | Key::None => route.handler,
+        };
         let handler = match (route.has_query, route.method) {
-            (true, _) => route.handler,
+            (true, _) => handler,
             // A get beside it may be another route, with parameters of its own.
-            (false, "post") => route.handler.layer(from_fn(refuse_query_of_post)),
-            (false, _) => route.handler.layer(from_fn(refuse_query)),
+            (false, "post") => handler.layer(from_fn(refuse_query_of_post)),
+            (false, _) => handler.layer(from_fn(refuse_query)),
         };
         router.route(route.path, handler)
     });

@@ -9,7 +9,7 @@ use heddle_wire::schema::Schemas;
 use serde_json::{Map, Value, json};
 
 use super::discover::{PUBLISHED, VERSION};
-use super::route::{Answer, Route};
+use super::route::{Answer, KEY, Key, Route};
 use super::table::routes;
 
 fn document(routes: &[Route]) -> Value {
@@ -182,6 +182,58 @@ fn every_route_is_described_whole_and_every_reference_leads_somewhere() {
         .map(|r| document["paths"][r.path][r.method]["operationId"].to_string())
         .collect();
     assert_eq!(ids.len(), routes.len(), "two routes share a name");
+}
+
+/// Whose handler consumes the key by itself. A route gets here together with a test that asks it twice under one.
+const KEYED_BY_THEMSELVES: [&str; 28] = [
+    "/v1/send",
+    "/v1/topic/post",
+    "/v1/queue/push",
+    "/v1/outbox/{id}/requeue",
+    "/v1/memory/remember",
+    "/v1/memory/forget",
+    "/v1/state/set",
+    "/v1/state/delete",
+    "/v1/task/create",
+    "/v1/task/claim",
+    "/v1/task/release",
+    "/v1/task/complete",
+    "/v1/task/cancel",
+    "/v1/file/share",
+    "/v1/file/delete",
+    "/v1/vector/store",
+    "/v1/vector/delete",
+    "/v1/effect/request",
+    "/v1/effect/approve",
+    "/v1/effect/deny",
+    "/v1/effect/register",
+    "/v1/effect/start",
+    "/v1/effect/finish",
+    "/v1/effect/resolve",
+    "/v1/effect/verify",
+    "/v1/effect/compensate",
+    "/v1/effect/compensated",
+    "/v1/mesh/invite",
+];
+
+/// CONTRACT: every call that changes something takes an `Idempotency-Key`.
+#[test]
+fn every_call_that_changes_something_has_a_gate_for_its_key() {
+    let mut own: BTreeSet<&str> = KEYED_BY_THEMSELVES.into();
+    own.insert("/v1/mesh/create");
+    for route in routes() {
+        let changes = route.method != "get";
+        let is_read = ["/v1/vector/search", "/v1/shutdown"].contains(&route.path);
+        let wanted = match (changes, is_read) {
+            (true, false) if own.remove(route.path) => Key::Own,
+            (true, false) => Key::Gate,
+            _ => Key::None,
+        };
+        assert_eq!(route.key, wanted, "{}", route.path);
+        let says = route.shape.headers == KEY;
+        assert_eq!(says, wanted != Key::None, "{}", route.path);
+    }
+    assert_eq!(own, BTreeSet::new(), "no such routes");
 }
 
 #[test]

@@ -160,6 +160,7 @@ pub(super) async fn prune(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
         disk::refresh(&ipc.shared).await;
     }
     ok(&PruneAnswer {
+        duplicate: false,
         rows: pruned.rows,
         bytes: pruned.bytes,
         confirmed: body.confirm,

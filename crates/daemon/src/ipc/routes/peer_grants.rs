@@ -137,6 +137,7 @@ fn view(mesh: &MeshState, entry: GrantEntry) -> PeerGrantView {
         )
     });
     PeerGrantView {
+        duplicate: false,
         peer,
         peer_id: entry.peer.to_string(),
         mesh: mesh.mesh.name.to_string(),

@@ -101,6 +101,7 @@ pub(super) async fn take(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         })
     };
     ok(&QueueTaken {
+        duplicate: false,
         exists: !items.is_empty() || is_listed(),
         items,
     })
@@ -348,6 +349,7 @@ async fn verdicts(mesh: &MeshState, ask: Ask, items: &[LeasedItem]) -> Answered 
             verdict,
         });
     ok(&SettledItems {
+        duplicate: false,
         items: settled.collect(),
     })
 }

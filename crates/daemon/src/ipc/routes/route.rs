@@ -39,9 +39,23 @@ pub(super) struct Shape {
     pub(super) headers: &'static [&'static str],
 }
 
+/// Who obeys an `Idempotency-Key`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    /// The handler: its own transaction consumes the key.
+    Own,
+    /// The gate before the handler ([`super::keyed`]).
+    Gate,
+    /// Nobody: it changes nothing that could be done twice.
+    None,
+}
+
+pub(super) const KEY: &[&str] = &["Idempotency-Key"];
+
 pub(super) struct Route {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
+    pub(super) key: Key,
     /// Whether it reads parameters; the others refuse them.
     pub(super) has_query: bool,
     pub(super) handler: MethodRouter<Arc<Ipc>>,
@@ -62,7 +76,10 @@ pub(super) fn post<H: Handler<T, Arc<Ipc>>, T: 'static>(
     handler: H,
     summary: &'static str,
 ) -> Route {
-    Route::new("post", path, summary, routing::post(handler))
+    let mut route = Route::new("post", path, summary, routing::post(handler));
+    // Whoever adds one that changes something has said enough by that.
+    route.key = Key::Gate;
+    route.with(KEY)
 }
 
 impl Route {
@@ -75,6 +92,7 @@ impl Route {
         let route = Self {
             method,
             path,
+            key: Key::None,
             has_query: false,
             handler,
             #[cfg(test)]
@@ -120,6 +138,18 @@ impl Route {
 
     pub(super) fn text(self, media: &'static str) -> Self {
         self.shaped(|shape| shape.answers.push((200, Answer::Text(media))))
+    }
+
+    /// Its handler consumes the key, in the transaction that makes the change.
+    pub(super) fn keyed(mut self) -> Self {
+        self.key = Key::Own;
+        self
+    }
+
+    /// It posts and changes nothing that could be done twice.
+    pub(super) fn reads(mut self) -> Self {
+        self.key = Key::None;
+        self.with(&[])
     }
 
     pub(super) fn with(self, headers: &'static [&'static str]) -> Self {

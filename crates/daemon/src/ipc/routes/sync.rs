@@ -381,6 +381,7 @@ pub(super) async fn resume(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         );
     }
     ok(&DoctorAnswer {
+        duplicate: false,
         mesh: mesh.mesh.name.to_string(),
         changed: resumed || has_gap,
         says,
@@ -389,6 +390,7 @@ pub(super) async fn resume(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
 
 fn answer(mesh: &MeshState, says: &str) -> DoctorAnswer {
     DoctorAnswer {
+        duplicate: false,
         mesh: mesh.mesh.name.to_string(),
         changed: true,
         says: says.to_owned(),

@@ -39,13 +39,11 @@ pub(super) fn routes() -> Vec<Route> {
     tables.into_iter().flatten().collect()
 }
 
-pub(super) const KEY: &[&str] = &["Idempotency-Key"];
-
 fn messages() -> Vec<Route> {
     vec![
         post(super::SEND, send::send, "Accept a message")
             .takes::<SendBody>()
-            .with(KEY)
+            .keyed()
             .gives::<SendAnswer>(202)
             .gives::<SendAnswer>(200),
         post("/v1/topic/create", topic::create, "Create a topic")
@@ -57,7 +55,7 @@ fn messages() -> Vec<Route> {
             "Accept a message to a topic",
         )
         .takes::<TopicPostBody>()
-        .with(KEY)
+        .keyed()
         .gives::<SendAnswer>(202)
         .gives::<SendAnswer>(200),
         post(
@@ -95,7 +93,7 @@ fn work() -> Vec<Route> {
         .gives::<KnownAnswer>(200),
         post("/v1/queue/push", queue::push, "Accept work for a queue")
             .takes::<QueuePushBody>()
-            .with(KEY)
+            .keyed()
             .gives::<SendAnswer>(202)
             .gives::<SendAnswer>(200),
         post("/v1/queue/take", queue::take, "Take work under a lease")
@@ -187,7 +185,7 @@ fn outbox_rows() -> Vec<Route> {
             outbox::requeue,
             "Retire a row and send its payload under a new id",
         )
-        .with(KEY)
+        .keyed()
         .asks::<outbox::FindQuery>()
         .takes::<RequeueBody>()
         .gives::<RequeueAnswer>(200),
@@ -267,7 +265,7 @@ fn sync_routes() -> Vec<Route> {
 fn people() -> Vec<Route> {
     vec![
         post(
-            "/v1/agent/register",
+            super::AGENT_REGISTER,
             agent::register,
             "Give an agent a mailbox",
         )
@@ -333,6 +331,7 @@ fn meshes() -> Vec<Route> {
             mesh::invite,
             "Make an invitation; its link is a secret",
         )
+        .keyed()
         .takes::<MeshInviteBody>()
         .gives::<MeshInviteAnswer>(200),
         post(
@@ -343,7 +342,7 @@ fn meshes() -> Vec<Route> {
         .takes::<MeshPublishBody>()
         .gives::<MeshPublishView>(200),
         post(
-            "/v1/mesh/join",
+            super::MESH_JOIN,
             mesh::join,
             "Take up an invitation; the same link again changes nothing",
         )
@@ -354,6 +353,7 @@ fn meshes() -> Vec<Route> {
             mesh::create,
             "Make a further personal mesh of this home; the same name again changes nothing",
         )
+        .keyed()
         .takes::<MeshCreateBody>()
         .gives::<MeshCreateAnswer>(200),
         post(
@@ -399,6 +399,7 @@ fn house() -> Vec<Route> {
         get("/v1/openapi.json", discover::openapi, "This document").document(),
         get("/v1/metrics", status::metrics, "Prometheus text").text("text/plain"),
         post("/v1/shutdown", status::shutdown, "Drain and stop")
+            .reads()
             .takes::<status::ShutdownBody>()
             .document(),
     ]

@@ -9,7 +9,6 @@ use heddle_wire::ipc::{
 };
 
 use super::route::{Route, get, post};
-use super::table::KEY;
 use super::{file, file_get, memory, re_embed, state, task, task_view, vector, warnings};
 
 pub(super) fn data() -> Vec<Route> {
@@ -20,7 +19,7 @@ pub(super) fn data() -> Vec<Route> {
             "Keep a value for later",
         )
         .takes::<RememberBody>()
-        .with(KEY)
+        .keyed()
         .gives::<ChangeAnswer>(200),
         get(
             "/v1/memory/recall",
@@ -35,7 +34,7 @@ pub(super) fn data() -> Vec<Route> {
             "Forget what was remembered",
         )
         .takes::<KeyBody>()
-        .with(KEY)
+        .keyed()
         .gives::<ChangeAnswer>(200),
         get(
             "/v1/warnings",
@@ -46,7 +45,7 @@ pub(super) fn data() -> Vec<Route> {
         .gives::<WarningsView>(200),
         post("/v1/state/set", state::set, "Set a value that all share")
             .takes::<StateSetBody>()
-            .with(KEY)
+            .keyed()
             .gives::<ChangeAnswer>(200),
         get("/v1/state/get", state::get, "A value that all share")
             .asks::<state::GetQuery>()
@@ -64,7 +63,7 @@ pub(super) fn data() -> Vec<Route> {
             "Delete a value that all share",
         )
         .takes::<KeyBody>()
-        .with(KEY)
+        .keyed()
         .gives::<ChangeAnswer>(200),
     ]
 }
@@ -73,7 +72,7 @@ pub(super) fn tasks() -> Vec<Route> {
     vec![
         post("/v1/task/create", task::create, "Add a task")
             .takes::<TaskCreateBody>()
-            .with(KEY)
+            .keyed()
             .gives::<TaskAnswer>(200),
         post(
             "/v1/task/claim",
@@ -81,11 +80,11 @@ pub(super) fn tasks() -> Vec<Route> {
             "Claim a task under a lease that activity renews",
         )
         .takes::<TaskClaimBody>()
-        .with(KEY)
+        .keyed()
         .gives::<TaskAnswer>(200),
         post("/v1/task/release", task::release, "Give a task back")
             .takes::<TaskSettleBody>()
-            .with(KEY)
+            .keyed()
             .gives::<TaskAnswer>(200),
         post(
             "/v1/task/complete",
@@ -93,11 +92,11 @@ pub(super) fn tasks() -> Vec<Route> {
             "Say that a task is done",
         )
         .takes::<TaskSettleBody>()
-        .with(KEY)
+        .keyed()
         .gives::<TaskAnswer>(200),
         post("/v1/task/cancel", task::cancel, "Cancel a task")
             .takes::<TaskCancelBody>()
-            .with(KEY)
+            .keyed()
             .gives::<TaskAnswer>(200),
         get(
             "/v1/task/list",
@@ -116,7 +115,7 @@ pub(super) fn files() -> Vec<Route> {
     vec![
         post("/v1/file/share", file::share, "Share a file with the mesh")
             .takes::<FileShareBody>()
-            .with(KEY)
+            .keyed()
             .gives::<FileShareAnswer>(200),
         get(
             "/v1/file/get",
@@ -135,7 +134,7 @@ pub(super) fn files() -> Vec<Route> {
         .gives::<FilePage>(200),
         post("/v1/file/delete", file::delete, "Share a file no longer")
             .takes::<FileDeleteBody>()
-            .with(KEY)
+            .keyed()
             .gives::<ChangeAnswer>(200),
         post(
             "/v1/file/sweep",
@@ -155,18 +154,19 @@ pub(super) fn vectors() -> Vec<Route> {
             "Keep a text with its embedding",
         )
         .takes::<VectorStoreBody>()
-        .with(KEY)
+        .keyed()
         .gives::<ChangeAnswer>(200),
         post(
             "/v1/vector/search",
             vector::search,
             "The nearest of what was stored, within one model",
         )
+        .reads()
         .takes::<VectorSearchBody>()
         .gives::<VectorHits>(200),
         post("/v1/vector/delete", vector::delete, "Delete a vector")
             .takes::<VectorDeleteBody>()
-            .with(KEY)
+            .keyed()
             .gives::<ChangeAnswer>(200),
         get(
             "/v1/vector/list",

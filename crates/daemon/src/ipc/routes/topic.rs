@@ -75,6 +75,7 @@ async fn change(ipc: &Ipc, mesh: &MeshState, ask: Ask) -> Result<bool, Problem> 
 
 fn answer(mesh: &MeshState, topic: TopicName, changed: bool, agent: Option<String>) -> TopicAnswer {
     TopicAnswer {
+        duplicate: false,
         topic: topic.to_string(),
         mesh: mesh.mesh.name.to_string(),
         changed,

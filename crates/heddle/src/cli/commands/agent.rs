@@ -3,6 +3,7 @@
 use clap::{Args as ClapArgs, Subcommand};
 use heddle_wire::ipc::{AgentBody, AgentList};
 
+use crate::cli::keyed::Keyed;
 use crate::cli::text::table;
 use crate::cli::{CliError, Context};
 
@@ -15,15 +16,20 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Give an agent a mailbox; again changes nothing
-    Register { name: String },
+    Register {
+        name: String,
+        #[command(flatten)]
+        keyed: Keyed,
+    },
     /// Show this home's agents and what waits for them
     List,
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     match args.verb {
-        Verb::Register { name } => {
-            let answer = context.client().register_agent(&AgentBody {
+        Verb::Register { name, keyed } => {
+            let client = context.client().under(keyed.key);
+            let answer = client.register_agent(&AgentBody {
                 agent: name,
                 mesh: context.mesh.clone(),
             })?;

@@ -3,6 +3,7 @@
 use clap::{Args as ClapArgs, ValueEnum};
 use heddle_wire::ipc::{PeerGrantBody, PeerGrantList, PeerGrantView};
 
+use crate::cli::keyed::Keyed;
 use crate::cli::text::table;
 use crate::cli::{CliError, Context};
 
@@ -13,6 +14,8 @@ pub struct Args {
     /// What it may; without any, all of it
     #[arg(value_enum, requires = "peer")]
     capabilities: Vec<Capability>,
+    #[command(flatten)]
+    keyed: Keyed,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -38,14 +41,14 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         let list = context.client().peer_grants(&query)?;
         return context.print(&list, describe_all);
     };
-    change(context, "grant", peer, &args.capabilities)
+    change(context, "grant", (peer, args.keyed), &args.capabilities)
 }
 
 /// The three verbs differ in a word.
 pub(super) fn change(
     context: &Context,
     verb: &str,
-    peer: String,
+    (peer, keyed): (String, Keyed),
     capabilities: &[Capability],
 ) -> Result<(), CliError> {
     let body = PeerGrantBody {
@@ -56,7 +59,8 @@ pub(super) fn change(
             .collect(),
         mesh: context.mesh.clone(),
     };
-    let answer = context.client().peer_grant(verb, &body)?;
+    let client = context.client().under(keyed.key);
+    let answer = client.peer_grant(verb, &body)?;
     context.print(&answer, describe)
 }
 

@@ -3,6 +3,7 @@
 use clap::Args as ClapArgs;
 
 use super::grant::{Capability, change};
+use crate::cli::keyed::Keyed;
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
@@ -12,8 +13,15 @@ pub struct Args {
     /// What it may no longer; without any, all of it
     #[arg(value_enum)]
     capabilities: Vec<Capability>,
+    #[command(flatten)]
+    keyed: Keyed,
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
-    change(context, "revoke", args.peer, &args.capabilities)
+    change(
+        context,
+        "revoke",
+        (args.peer, args.keyed),
+        &args.capabilities,
+    )
 }

@@ -4,6 +4,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use heddle_wire::ipc::{SendBody, TopicAnswer, TopicBody, TopicList};
 
 use super::send;
+use crate::cli::keyed::Keyed;
 use crate::cli::text::table;
 use crate::cli::{CliError, Context};
 
@@ -16,7 +17,11 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Create a topic
-    Create { topic: String },
+    Create {
+        topic: String,
+        #[command(flatten)]
+        keyed: Keyed,
+    },
     /// Post a message to a topic, as `heddle send '#topic' TEXT` does
     Post {
         topic: String,
@@ -26,23 +31,31 @@ enum Verb {
         id: Option<String>,
     },
     /// Receive what is posted from now on; creates a missing topic
-    Subscribe { topic: String },
+    Subscribe {
+        topic: String,
+        #[command(flatten)]
+        keyed: Keyed,
+    },
     /// Stop receiving
-    Unsubscribe { topic: String },
+    Unsubscribe {
+        topic: String,
+        #[command(flatten)]
+        keyed: Keyed,
+    },
     /// Show the topics and who receives them
     List,
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     match args.verb {
-        Verb::Create { topic } => change(context, "create", topic, |a| {
+        Verb::Create { topic, keyed } => change(context, "create", (topic, keyed), |a| {
             if a.changed {
                 format!("created #{}\n", a.topic)
             } else {
                 format!("#{} exists already\n", a.topic)
             }
         }),
-        Verb::Subscribe { topic } => change(context, "subscribe", topic, |a| {
+        Verb::Subscribe { topic, keyed } => change(context, "subscribe", (topic, keyed), |a| {
             let agent = a.agent.as_deref().unwrap_or_default();
             if a.changed {
                 format!("@{agent} receives #{}\n", a.topic)
@@ -50,7 +63,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
                 format!("@{agent} received #{} already\n", a.topic)
             }
         }),
-        Verb::Unsubscribe { topic } => change(context, "unsubscribe", topic, |a| {
+        Verb::Unsubscribe { topic, keyed } => change(context, "unsubscribe", (topic, keyed), |a| {
             let agent = a.agent.as_deref().unwrap_or_default();
             if a.changed {
                 format!("@{agent} receives #{} no longer\n", a.topic)
@@ -66,10 +79,10 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
 fn change(
     context: &Context,
     verb: &str,
-    topic: String,
+    (topic, keyed): (String, Keyed),
     text: impl FnOnce(&TopicAnswer) -> String,
 ) -> Result<(), CliError> {
-    let answer = context.client().topic(
+    let answer = context.client().under(keyed.key).topic(
         verb,
         &TopicBody {
             topic,

@@ -7,8 +7,10 @@ use heddle_core::lamport::{PeerId, Stamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::cells::Cells;
+use crate::data::seal::{FILES, changed, file_head};
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::unreadable::or_without;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRow {
@@ -60,37 +62,40 @@ pub struct FileFilter {
 // A blob of another length than its owner says is not what its owner means.
 macro_rules! file_columns {
     () => {
-        "path, place, sha256, size, mime, storage, storage = 'blob' AND EXISTS (
+        concat!(
+            "path, place, sha256, size, mime, storage, storage = 'blob' AND EXISTS (
             SELECT 1 FROM blob_refs WHERE blob_refs.sha256 = files.sha256 AND here = 1
-                AND bytes = size), lamport, peer, op_id, incarnation, updated_at"
+                AND bytes = size), lamport, peer, op_id, incarnation, updated_at, ",
+            file_head!()
+        )
     };
 }
 
 pub(crate) const BY_OP: &str = concat!(
     "SELECT ",
     file_columns!(),
-    " FROM files WHERE mesh_id = ?1 AND op_id = ?2 AND tombstone = 0 LIMIT 1"
+    " FROM files WHERE mesh_id = ?1 AND op_id = ?2"
 );
 
 pub(crate) const BY_PATH: &str = concat!(
     "SELECT ",
     file_columns!(),
-    " FROM files WHERE mesh_id = ?1 AND peer = ?2 AND path = ?3 AND tombstone = 0"
+    " FROM files WHERE mesh_id = ?1 AND peer = ?2 AND path = ?3"
 );
 
 pub(crate) const LIST: &str = concat!(
     "SELECT ",
     file_columns!(),
     " FROM files WHERE mesh_id = ?1 AND (peer, path) > (?3, ?4)
-        AND (?2 IS NULL OR peer = ?2) AND tombstone = 0
+        AND (?2 IS NULL OR peer = ?2)
         AND substr(path, 1, length(?5)) = ?5
-      ORDER BY peer, path LIMIT ?6"
+      ORDER BY peer, path"
 );
 
 pub(crate) const PLACE_OF: &str = "SELECT peer, path FROM files WHERE place = ?1 AND mesh_id = ?2";
 
 pub(crate) const CONTENT: &str = "
-    SELECT content FROM files
+    SELECT content, path FROM files
     WHERE mesh_id = ?1 AND op_id = ?2 AND sha256 = ?3 AND storage = 'inline'";
 
 impl Store {
@@ -112,29 +117,38 @@ impl Store {
         let (op, hash) = (row.id().to_bytes(), row.hash.0);
         self.read_few(move |connection| {
             let mut statement = connection.prepare_cached(CONTENT)?;
-            let found = statement.query_row(params![mesh.0.to_bytes(), op, hash], |row| row.get(0));
-            Ok(found.optional()?)
+            let found = statement.query_row(params![mesh.0.to_bytes(), op, hash], |row| {
+                let bytes = row.get_ref(0)?.as_blob().ok().map(<[u8]>::to_vec);
+                Ok((
+                    bytes,
+                    row.get_ref(1)?.as_bytes().unwrap_or_default().to_vec(),
+                ))
+            });
+            let Some((bytes, path)) = found.optional()? else {
+                return Ok(None);
+            };
+            let bytes = bytes.filter(|bytes| ContentHash::of(bytes).0 == hash);
+            bytes.map(Some).ok_or_else(|| changed("files", &path))
         })
         .await
     }
 
     /// In order of owners and paths; and whether there are more behind the last of them.
     pub async fn list_files(&self, filter: FileFilter) -> Result<(Vec<FileRow>, bool), StoreError> {
+        let left_out = self.left_out.clone();
         self.read(move |connection| {
             let (owner, path) = behind(connection, &filter)?;
             let peer = filter.peer.as_ref().map(PeerId::as_str);
-            // One more than asked for tells whether there are more.
-            let limit = i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX);
             let mut statement = connection.prepare_cached(LIST)?;
             let mesh = filter.mesh.0.to_bytes();
-            let mut rows =
-                statement.query(params![mesh, peer, owner, path, filter.prefix, limit])?;
+            let mut rows = statement.query(params![mesh, peer, owner, path, filter.prefix])?;
             let mut found = Vec::new();
             while let Some(row) = rows.next()? {
                 if found.len() == filter.limit {
                     return Ok((found, true));
                 }
-                found.push(read(row)?);
+                let read = or_without(read(row), left_out.as_ref(), ("files", row, 0))?;
+                found.extend(read.flatten());
             }
             Ok((found, false))
         })
@@ -153,12 +167,18 @@ pub(super) fn by(
         FileFind::Id(op) => {
             let mut statement = connection.prepare_cached(BY_OP)?;
             let mut rows = statement.query(params![mesh, op.to_bytes()])?;
-            rows.next()?.map(read).transpose()
+            // An op id from elsewhere is only a claim: there may be several, and marks of deleted ones among them.
+            while let Some(row) = rows.next()? {
+                if let Some(found) = read(row)? {
+                    return Ok(Some(found));
+                }
+            }
+            Ok(None)
         }
         FileFind::Path(peer, path) => {
             let mut statement = connection.prepare_cached(BY_PATH)?;
             let mut rows = statement.query(params![mesh, peer.as_str(), path.as_str()])?;
-            rows.next()?.map(read).transpose()
+            Ok(rows.next()?.map(read).transpose()?.flatten())
         }
     }
 }
@@ -174,11 +194,15 @@ fn behind(connection: &Connection, filter: &FileFilter) -> Result<(String, Strin
     Ok((owner.to_owned(), String::new()))
 }
 
-fn read(row: &Row<'_>) -> Result<FileRow, StoreError> {
+/// None for the mark of a deleted one.
+fn read(row: &Row<'_>) -> Result<Option<FileRow>, StoreError> {
+    FILES.check(row)?;
     let mut cells = Cells::of("files", row);
     let path = cells.get()?;
     let place = cells.get()?;
-    let hash = ContentHash(cells.get()?);
+    let Some(hash) = cells.get::<Option<_>>()?.map(ContentHash) else {
+        return Ok(None);
+    };
     let size = cells.count()?;
     let mime = cells.get()?;
     let storage: String = cells.get()?;
@@ -188,7 +212,7 @@ fn read(row: &Row<'_>) -> Result<FileRow, StoreError> {
         ("blob", true) => FileBytes::Blob,
         _ => FileBytes::Elsewhere,
     };
-    Ok(FileRow {
+    Ok(Some(FileRow {
         place,
         path,
         hash,
@@ -198,5 +222,5 @@ fn read(row: &Row<'_>) -> Result<FileRow, StoreError> {
         stamp: cells.stamp()?,
         incarnation: cells.count()?,
         updated_at: cells.wall()?,
-    })
+    }))
 }

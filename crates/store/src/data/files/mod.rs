@@ -34,6 +34,7 @@ pub(crate) use {
 use crate::blobs::Landed;
 use crate::cells::{Cells, count_cell};
 use crate::data::request::{Applied, ChangeKey, Plan, apply};
+use crate::data::seal::{FILES, IS_CHANGED, file_head};
 use crate::data::take::Taken;
 use crate::error::StoreError;
 use crate::store::Store;
@@ -53,22 +54,25 @@ pub struct NewFile {
     pub mime: Option<MediaType>,
 }
 
-pub(crate) const STAMP: &str = "
-    SELECT path, lamport, peer, op_id FROM files
-    WHERE mesh_id = ?1 AND peer = ?2 AND path = ?3";
+pub(crate) const STAMP: &str = concat!(
+    "SELECT path, lamport, peer, op_id, ",
+    file_head!(),
+    " FROM files WHERE mesh_id = ?1 AND peer = ?2 AND path = ?3"
+);
 
 pub(crate) const FLOOR: &str = "
     SELECT mesh_id, lamport, peer, op_id FROM file_floor WHERE mesh_id = ?1 AND peer = ?2";
 
 const WRITE: &str = "
     INSERT INTO files (mesh_id, peer, path, created_at, updated_at, lamport, incarnation, op_id,
-        tombstone, storage, sha256, size, mime, content)
-    VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+        tombstone, storage, sha256, size, mime, content, digest)
+    VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
     ON CONFLICT (mesh_id, peer, path) DO UPDATE SET
         updated_at = excluded.updated_at, lamport = excluded.lamport,
         incarnation = excluded.incarnation, op_id = excluded.op_id,
         tombstone = excluded.tombstone, storage = excluded.storage, sha256 = excluded.sha256,
-        size = excluded.size, mime = excluded.mime, content = excluded.content";
+        size = excluded.size, mime = excluded.mime, content = excluded.content,
+        digest = excluded.digest";
 
 impl Store {
     /// As [`Store::remember`]: a known id is answered whatever `fresh` says. The receipt's note holds
@@ -125,14 +129,17 @@ impl Store {
         self.write(move |connection| {
             let owner = PeerId::new(&id.peer.to_string());
             apply(connection, &id, |connection| {
-                let Some(row) = look::by(connection, id.mesh, &find)? else {
-                    return Ok(Plan::Absent);
+                let path = match (look::by(connection, id.mesh, &find), find) {
+                    (Ok(None), _) => return Ok(Plan::Absent),
+                    (Ok(Some(row)), _) if row.stamp.peer != owner => {
+                        return Ok(Plan::Refused(foreign(&row)));
+                    }
+                    (Ok(Some(row)), _) => FilePath::kept(&row.path)
+                        .map_err(|error| StoreError::Corrupt(format!("files: {error}")))?,
+                    // One that is not what was written is mended by being deleted, under the name that it was asked for by.
+                    (Err(StoreError::Corrupt(_)), FileFind::Path(of, path)) if of == owner => path,
+                    (Err(error), _) => return Err(error),
                 };
-                if row.stamp.peer != owner {
-                    return Ok(Plan::Refused(foreign(&row)));
-                }
-                let path = FilePath::kept(&row.path)
-                    .map_err(|error| StoreError::Corrupt(format!("files: {error}")))?;
                 let note = json!({"path": path.as_str()});
                 let body = OpBody::File(FileChange { path, write: None });
                 Ok(Plan::Go { body, note })
@@ -196,6 +203,7 @@ fn stamp(
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
+    FILES.check_head(row)?;
     let mut cells = Cells::of("files", row);
     let _: String = cells.get()?;
     cells.stamp().map(Some)
@@ -232,29 +240,59 @@ fn put(
     let size = write
         .map(|content| count_cell(content.size()))
         .transpose()?;
-    connection.prepare_cached(WRITE)?.execute(params![
+    let (mesh, peer, path) = (
         mesh.0.to_bytes(),
         op.stamp.peer.as_str(),
         change.path.as_str(),
-        op.at.0,
-        count_cell(op.stamp.lamport)?,
-        count_cell(op.incarnation)?,
-        op.stamp.op.to_bytes(),
-        write.is_none(),
+    );
+    let at = op.at.0;
+    let lamport = count_cell(op.stamp.lamport)?;
+    let incarnation = count_cell(op.incarnation)?;
+    let (op, is_gone) = (op.stamp.op.to_bytes(), write.is_none());
+    let hash = write.map(|content| content.hash().0);
+    let mime = write.and_then(FileContent::mime).map(MediaType::as_str);
+    let bytes = write.and_then(FileContent::bytes);
+    let head = params![
+        mesh,
+        peer,
+        path,
+        at,
+        lamport,
+        incarnation,
+        op,
+        is_gone,
         storage,
-        write.map(|content| content.hash().0),
+        hash,
         size,
-        write.and_then(FileContent::mime).map(MediaType::as_str),
-        write.and_then(FileContent::bytes),
+        mime
+    ];
+    let digest = FILES.of(head, &[])?;
+    connection.prepare_cached(WRITE)?.execute(params![
+        mesh,
+        peer,
+        path,
+        at,
+        lamport,
+        incarnation,
+        op,
+        is_gone,
+        storage,
+        hash,
+        size,
+        mime,
+        bytes,
+        digest
     ])?;
     Ok(())
 }
 
 /// The replicated columns, in order of owners and paths; what is this home's own is left out.
-const DUMP: &str = "
-    SELECT path, peer, lamport, peer, op_id, incarnation, updated_at, tombstone, sha256, size, mime,
-        content
-    FROM files WHERE mesh_id = ?1 ORDER BY peer, path";
+const DUMP: &str = concat!(
+    "SELECT path, peer, lamport, peer, op_id, incarnation, updated_at, tombstone, sha256, size, mime,
+        content, storage, ",
+    file_head!(),
+    " FROM files WHERE mesh_id = ?1 ORDER BY peer, path"
+);
 
 /// For the canonical dump (LF-09).
 pub(crate) fn dump(
@@ -274,6 +312,7 @@ pub(crate) fn dump(
 }
 
 fn dumped(row: &Row<'_>) -> Result<serde_json::Value, StoreError> {
+    FILES.check(row)?;
     let mut cells = Cells::of("files", row);
     let (path, peer): (String, String) = (cells.get()?, cells.get()?);
     let stamp = cells.stamp()?;
@@ -283,10 +322,15 @@ fn dumped(row: &Row<'_>) -> Result<serde_json::Value, StoreError> {
     let size: Option<i64> = cells.get()?;
     let mime: Option<String> = cells.get()?;
     let content = cells.get::<Option<Vec<u8>>>()?;
+    let inline = content.map(|bytes| ContentHash::of(&bytes));
+    let is_inline = cells.get::<String>()? == "inline";
+    if inline != hash.filter(|_| is_inline) {
+        return Err(cells.bad(IS_CHANGED));
+    }
     Ok(json!({
         "table": "files", "peer": peer, "path": path, "lamport": stamp.lamport,
         "op_id": stamp.op.to_string(), "incarnation": incarnation, "updated_at": at.0,
         "tombstone": tombstone, "sha256": hash.map(|hash| hash.to_string()), "size": size,
-        "mime": mime, "inline_sha256": content.map(|bytes| ContentHash::of(&bytes).to_string()),
+        "mime": mime, "inline_sha256": inline.map(|hash| hash.to_string()),
     }))
 }

@@ -15,6 +15,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::blobs::{Blobs, Found, Removing};
 use crate::cells::Cells;
 use crate::data::floor;
+use crate::data::seal::{FILES, file_head};
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -43,10 +44,13 @@ pub(crate) const FORGET: &str = "DELETE FROM blob_refs WHERE sha256 = ?1 AND ref
 
 // Only of meshes whose ops never leave this home: then nothing older can come from elsewhere. A mesh
 // that is shared keeps its marks for ever; they hold a path and a stamp, no content.
-pub(crate) const OLD_MARKS: &str = "
-    SELECT place, mesh_id, peer, lamport, op_id FROM files INDEXED BY files_deleted
+pub(crate) const OLD_MARKS: &str = concat!(
+    "SELECT place, mesh_id, peer, lamport, op_id, ",
+    file_head!(),
+    " FROM files INDEXED BY files_deleted
     WHERE tombstone = 1 AND updated_at < ?2 AND mesh_id = ?1
-    ORDER BY updated_at LIMIT ?3";
+    ORDER BY updated_at LIMIT ?3"
+);
 
 const RAISE_FLOOR: &str = "
     INSERT INTO file_floor (mesh_id, peer, lamport, op_id) VALUES (?1, ?2, ?3, ?4)
@@ -258,6 +262,10 @@ fn collect(connection: &Connection, cutoff: WallMs) -> Result<u64, StoreError> {
         let mut rows = statement.query(params![mesh, cutoff.0, limit])?;
         let mut places: Vec<i64> = Vec::new();
         while let Some(row) = rows.next()? {
+            // One that is not what was written must not become the measure of others; it stays, and is told of.
+            if let Err(StoreError::Corrupt(_)) = FILES.check(row) {
+                continue;
+            }
             let mut cells = Cells::of("files", row);
             places.push(cells.get()?);
             let (mesh, peer): ([u8; 16], String) = (cells.get()?, cells.get()?);

@@ -17,6 +17,7 @@ use super::fold::{FORGET_DERIVED, FORGET_LEASES, keep, write};
 use super::restate::restated;
 use super::row;
 use crate::data::clock;
+use crate::data::seal::{TASK_OP, task_op_whole};
 use crate::error::StoreError;
 
 /// What became of the tasks.
@@ -34,7 +35,11 @@ pub(crate) struct Refolded {
 
 type Key = ([u8; 16], [u8; 16]);
 
-const OPS: &str = "SELECT mesh_id, task_id, op_id, body FROM task_op";
+const OPS: &str = concat!(
+    "SELECT mesh_id, task_id, op_id, body, ",
+    task_op_whole!(),
+    " FROM task_op"
+);
 const DROP_OP: &str = "DELETE FROM task_op WHERE mesh_id = ?1 AND op_id = ?2";
 const ROWS: &str = "SELECT mesh_id, task_id, title FROM tasks ORDER BY place";
 
@@ -45,21 +50,22 @@ struct Was {
     task: Option<Task>,
 }
 
-/// `has_lost_ops`: rows of `task_op` may be missing, so that a row of `tasks` knows more than they. `is_own` says
-/// whether nobody else is in a mesh.
+/// `has_lost_ops`: rows of `task_op` may be missing, so that a row of `tasks` knows more than they. `is_sealed`: every row
+/// has its digest, and counts only if it is that. `is_own` says whether nobody else is in a mesh.
 pub(crate) fn fold_anew(
     connection: &Connection,
     has_lost_ops: bool,
+    is_sealed: bool,
     is_own: impl Fn(MeshId) -> bool,
 ) -> Result<Refolded, StoreError> {
     let mut told = Refolded::default();
-    let (mut known, bad) = ops(connection)?;
+    let (mut known, bad) = ops(connection, is_sealed)?;
     for (mesh, op) in &bad {
         connection.execute(DROP_OP, params![mesh, op])?;
     }
     told.bad_ops = bad.len() as u64;
     let has_lost = has_lost_ops || told.bad_ops > 0;
-    let rows = rows(connection)?;
+    let rows = rows(connection, is_sealed)?;
     connection.execute_batch(FORGET_DERIVED)?;
     let mut all = Vec::with_capacity(rows.len());
     for was in rows {
@@ -115,7 +121,7 @@ fn say_again(
 type Known = BTreeMap<Key, Vec<TaskOp>>;
 
 /// Every op by its task, and those that are none.
-fn ops(connection: &Connection) -> Result<(Known, Vec<Key>), StoreError> {
+fn ops(connection: &Connection, is_sealed: bool) -> Result<(Known, Vec<Key>), StoreError> {
     let (mut known, mut bad) = (Known::new(), Vec::new());
     let mut statement = connection.prepare(OPS)?;
     let mut rows = statement.query([])?;
@@ -123,7 +129,8 @@ fn ops(connection: &Connection) -> Result<(Known, Vec<Key>), StoreError> {
         let (mesh, task, op): ([u8; 16], [u8; 16], [u8; 16]) =
             (row.get(0)?, row.get(1)?, row.get(2)?);
         let body: Vec<u8> = row.get(3)?;
-        let parsed = DataOp::parse(&body).ok();
+        let is_kept = !is_sealed || TASK_OP.check(row).is_ok();
+        let parsed = DataOp::parse(&body).ok().filter(|_| is_kept);
         // One that is ahead of its mesh's clock was not written as it stands there.
         let clock = clock::read(connection, MeshId(Ulid::from_bytes(mesh)))?.value;
         let fitting = parsed.filter(|parsed| {
@@ -148,22 +155,25 @@ fn step_of(op: DataOp, task: TaskId) -> Option<TaskOp> {
     }
 }
 
-fn rows(connection: &Connection) -> Result<Vec<Was>, StoreError> {
+fn rows(connection: &Connection, is_sealed: bool) -> Result<Vec<Was>, StoreError> {
     let mut statement = connection.prepare(ROWS)?;
     let found = statement.query_map([], |row| {
-        Ok(((row.get(0)?, row.get(1)?), row.get::<_, String>(2)?))
+        let title = row.get_ref(2)?.as_bytes().unwrap_or_default();
+        let title = String::from_utf8_lossy(title).into_owned();
+        Ok(((row.get(0)?, row.get(1)?), title))
     })?;
     let mut rows = Vec::new();
     for row in found {
         let (key, title) = row?;
         let (mesh, id) = ids(key);
         // A row that cannot be read back is no word of anybody.
-        let task = row::one(connection, mesh, id).ok().flatten();
-        rows.push(Was {
-            key,
-            title,
-            task: task.map(|row| row.task),
-        });
+        let task = if is_sealed {
+            row::sealed_one(connection, mesh, id).map(|row| row.map(|row| row.task))
+        } else {
+            row::unsealed(connection, mesh, id)
+        };
+        let task = task.ok().flatten();
+        rows.push(Was { key, title, task });
     }
     Ok(rows)
 }

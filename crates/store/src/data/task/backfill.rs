@@ -6,13 +6,17 @@ use rusqlite::{Connection, params};
 
 use crate::cells::Cells;
 use crate::data::backfill::OldRow;
+use crate::data::seal::{TASK_OP, task_op_whole};
 use crate::error::StoreError;
 
 const KEY_BYTES: usize = 16;
 
-pub(crate) const BACKFILL: &str = "
-    SELECT task_id, op_id, body FROM task_op
-    WHERE mesh_id = ?1 AND (task_id, op_id) > (?2, ?3) ORDER BY task_id, op_id LIMIT ?4";
+pub(crate) const BACKFILL: &str = concat!(
+    "SELECT task_id, op_id, body, ",
+    task_op_whole!(),
+    " FROM task_op
+    WHERE mesh_id = ?1 AND (task_id, op_id) > (?2, ?3) ORDER BY task_id, op_id LIMIT ?4"
+);
 
 /// `after` is the id of a task and of its op; nothing for the beginning.
 pub(crate) fn backfill(
@@ -31,7 +35,9 @@ pub(crate) fn backfill(
         let body: Vec<u8> = cells.get()?;
         found.push(OldRow {
             through: [task, op].concat(),
-            op: DataOp::parse(&body).map_err(|error| cells.bad(error)),
+            op: TASK_OP
+                .check(row)
+                .and_then(|()| DataOp::parse(&body).map_err(|error| cells.bad(error))),
         });
     }
     Ok(found)

@@ -9,8 +9,8 @@ use heddle_core::task::{Blockers, LeaseMs, TaskId, TaskStep, TaskText, TaskTitle
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::lease;
-use super::row::{self, TaskRow};
+use super::row::TaskRow;
+use super::{fold, lease};
 use crate::data::request::{Applied, ChangeKey, Plan, apply};
 use crate::error::StoreError;
 use crate::store::Store;
@@ -116,7 +116,7 @@ impl Store {
                 if let Err(reason) = room {
                     return Ok(Plan::Refused(TaskStop::NoRoom(reason)));
                 }
-                let Some(row) = row::one(connection, key.mesh, id)? else {
+                let Some(row) = fold::standing(connection, key.mesh, id)? else {
                     return Ok(Plan::Absent);
                 };
                 Ok(
@@ -182,7 +182,7 @@ fn missing(
 ) -> Result<Vec<OpId>, StoreError> {
     let mut missing = Vec::new();
     for blocker in blocked_by.as_slice() {
-        if row::one(connection, key.mesh, *blocker)?.is_none() {
+        if fold::standing(connection, key.mesh, *blocker)?.is_none() {
             missing.push(*blocker);
         }
     }

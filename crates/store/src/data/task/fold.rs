@@ -6,28 +6,45 @@ use heddle_core::task::TaskId;
 use heddle_core::task::fold::{Task, TaskOp, fold_task};
 use rusqlite::{Connection, params};
 
-use super::{lease, losses, row};
+use super::row::TaskRow;
+use super::{lease, losses, row, seal};
 use crate::cells::{Cells, count_cell};
 use crate::data::Taken;
+use crate::data::seal::{TASK_OP, task_op_whole};
 use crate::error::StoreError;
 
 pub(crate) const KEEP_OP: &str = "
-    INSERT INTO task_op (mesh_id, task_id, op_id, body) VALUES (?1, ?2, ?3, ?4)
+    INSERT INTO task_op (mesh_id, task_id, op_id, body, digest) VALUES (?1, ?2, ?3, ?4, ?5)
     ON CONFLICT DO NOTHING";
 
-pub(crate) const OPS: &str = "SELECT op_id, body FROM task_op WHERE mesh_id = ?1 AND task_id = ?2";
+pub(crate) const OPS: &str = concat!(
+    "SELECT op_id, body, ",
+    task_op_whole!(),
+    " FROM task_op WHERE mesh_id = ?1 AND task_id = ?2"
+);
+
+/// By its id alone: what it says it is about may be what was changed.
+pub(crate) const KEPT_OP: &str = concat!(
+    "SELECT ",
+    task_op_whole!(),
+    " FROM task_op WHERE mesh_id = ?1 AND op_id = ?2"
+);
+
+const DROP_OP: &str = "DELETE FROM task_op WHERE mesh_id = ?1 AND op_id = ?2";
+const DROP_ROW: &str = "DELETE FROM tasks WHERE mesh_id = ?1 AND task_id = ?2";
+const DROP_BLOCKERS: &str = "DELETE FROM task_blocker WHERE mesh_id = ?1 AND task_id = ?2";
 
 const WRITE: &str = "
     INSERT INTO tasks (mesh_id, task_id, status, created_by, created_at, updated_at, lamport,
         claimed_by, claimed_at, fence, lease_ms, renewed, renewed_at, finished_by, finished_at,
-        title, description)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+        title, description, digest)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
     ON CONFLICT (mesh_id, task_id) DO UPDATE SET
         status = excluded.status, updated_at = excluded.updated_at, lamport = excluded.lamport,
         claimed_by = excluded.claimed_by, claimed_at = excluded.claimed_at,
         fence = excluded.fence, lease_ms = excluded.lease_ms, renewed = excluded.renewed,
         renewed_at = excluded.renewed_at, finished_by = excluded.finished_by,
-        finished_at = excluded.finished_at";
+        finished_at = excluded.finished_at, digest = excluded.digest";
 
 pub(crate) const BLOCK: &str = "
     INSERT INTO task_blocker (mesh_id, task_id, blocked_by) VALUES (?1, ?2, ?3)
@@ -81,11 +98,32 @@ pub(crate) fn take(
     if !keep(connection, mesh, change.task, op)? {
         return Ok(Taken::Same);
     }
-    // Without its create there is nothing to fold yet; the op is here, and counts when that comes.
-    if let Some(task) = fold_task(&ops(connection, mesh, change.task)?) {
-        write(connection, mesh, change.task, &task)?;
-    }
+    fold(connection, mesh, change.task)?;
     Ok(Taken::Applied)
+}
+
+/// Without its create there is nothing to fold yet; the op is here, and counts when that comes.
+fn fold(connection: &Connection, mesh: MeshId, id: TaskId) -> Result<(), StoreError> {
+    match fold_task(&ops(connection, mesh, id)?) {
+        Some(task) => write(connection, mesh, id, &task),
+        None => Ok(()),
+    }
+}
+
+/// The row of a task that is about to be changed. One that is not what was folded is folded anew, as long as its steps are
+/// what was written.
+pub(super) fn standing(
+    connection: &Connection,
+    mesh: MeshId,
+    id: TaskId,
+) -> Result<Option<TaskRow>, StoreError> {
+    match row::whole(connection, mesh, id) {
+        Err(StoreError::Corrupt(_)) => {
+            fold(connection, mesh, id)?;
+            row::one(connection, mesh, id)
+        }
+        found => found,
+    }
 }
 
 /// Whether it was not there before.
@@ -98,13 +136,31 @@ pub(super) fn keep(
     let body = op
         .to_bytes()
         .map_err(|error| StoreError::Corrupt(error.to_string()))?;
-    let kept = connection.prepare_cached(KEEP_OP)?.execute(params![
-        mesh.0.to_bytes(),
-        task.to_bytes(),
-        op.stamp.op.to_bytes(),
-        body,
-    ])?;
-    Ok(kept > 0)
+    let (mesh, task, op) = (mesh.0.to_bytes(), task.to_bytes(), op.stamp.op.to_bytes());
+    let digest = TASK_OP.of(params![mesh, task, op], params![body])?;
+    let mut keep = connection.prepare_cached(KEEP_OP)?;
+    let cells = params![mesh, task, op, body, digest];
+    if keep.execute(cells)? > 0 {
+        return Ok(true);
+    }
+    // It was taken before; but what is not what was written any more is mended by what comes again.
+    if is_kept(connection, mesh, op)? {
+        return Ok(false);
+    }
+    connection
+        .prepare_cached(DROP_OP)?
+        .execute(params![mesh, op])?;
+    Ok(keep.execute(cells)? > 0)
+}
+
+fn is_kept(connection: &Connection, mesh: [u8; 16], op: [u8; 16]) -> Result<bool, StoreError> {
+    let mut statement = connection.prepare_cached(KEPT_OP)?;
+    let mut rows = statement.query(params![mesh, op])?;
+    match rows.next()?.map(|row| TASK_OP.check(row)) {
+        None | Some(Ok(())) => Ok(true),
+        Some(Err(StoreError::Corrupt(_))) => Ok(false),
+        Some(Err(error)) => Err(error),
+    }
 }
 
 fn ops(connection: &Connection, mesh: MeshId, id: TaskId) -> Result<Vec<TaskOp>, StoreError> {
@@ -112,6 +168,7 @@ fn ops(connection: &Connection, mesh: MeshId, id: TaskId) -> Result<Vec<TaskOp>,
     let mut rows = statement.query(params![mesh.0.to_bytes(), id.to_bytes()])?;
     let mut ops = Vec::new();
     while let Some(row) = rows.next()? {
+        TASK_OP.check(row)?;
         let mut cells = Cells::of("task_op", row);
         let _: [u8; 16] = cells.get()?;
         let bytes: Vec<u8> = cells.get()?;
@@ -135,7 +192,15 @@ pub(super) fn write(
     task: &Task,
 ) -> Result<(), StoreError> {
     let key = params![mesh.0.to_bytes(), id.to_bytes()];
-    let before = row::one(connection, mesh, id)?;
+    // With its record: what is written over it must not be told as its own.
+    let (before, was_damaged) = match row::whole(connection, mesh, id) {
+        Err(StoreError::Corrupt(_)) => (None, true),
+        found => (found?, false),
+    };
+    if was_damaged {
+        connection.prepare_cached(DROP_ROW)?.execute(key)?;
+        connection.prepare_cached(DROP_BLOCKERS)?.execute(key)?;
+    }
     write_row(connection, mesh, id, task)?;
     if before.is_none() {
         let mut block = connection.prepare_cached(BLOCK)?;
@@ -149,7 +214,7 @@ pub(super) fn write(
         connection.prepare_cached(WAIT_SELF)?.execute(key)?;
     }
     let was_finished = before.is_some_and(|row| row.task.status.is_finished());
-    if was_finished != task.status.is_finished() {
+    if was_damaged || was_finished != task.status.is_finished() {
         connection.prepare_cached(WAIT_BEHIND)?.execute(key)?;
     }
     write_events(connection, mesh, id, task)?;
@@ -185,6 +250,7 @@ fn write_row(
         end.map(|end| end.at.0),
         task.title.as_str(),
         task.description.as_str(),
+        seal::digest(mesh, id, task)?,
     ])?;
     Ok(())
 }

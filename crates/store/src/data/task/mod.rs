@@ -11,6 +11,7 @@ mod losses;
 mod page;
 mod restate;
 mod row;
+mod seal;
 
 pub(crate) use anew::{Refolded, fold_anew};
 pub(crate) use backfill::backfill;
@@ -20,6 +21,8 @@ pub use lease::HeldTask;
 pub(crate) use page::dump;
 pub use page::{TaskFilter, TaskWhich};
 pub use row::TaskRow;
+pub(crate) use row::problems;
+pub(crate) use seal::fill;
 
 #[cfg(test)]
 pub(crate) mod statements {

@@ -79,14 +79,8 @@ impl Store {
         mesh: MeshId,
         id: TaskId,
     ) -> Result<Option<TaskRow>, StoreError> {
-        self.read(move |connection| {
-            let Some(mut row) = row::one(connection, mesh, id)? else {
-                return Ok(None);
-            };
-            row.task.events = events(connection, mesh, id)?;
-            Ok(Some(row))
-        })
-        .await
+        self.read(move |connection| row::whole(connection, mesh, id))
+            .await
     }
 }
 
@@ -141,7 +135,11 @@ fn or_without_task(
     }
 }
 
-fn events(connection: &Connection, mesh: MeshId, id: TaskId) -> Result<Vec<TaskEvent>, StoreError> {
+pub(super) fn events(
+    connection: &Connection,
+    mesh: MeshId,
+    id: TaskId,
+) -> Result<Vec<TaskEvent>, StoreError> {
     let mut statement = connection.prepare_cached(EVENTS)?;
     let mut rows = statement.query(params![mesh.0.to_bytes(), id.to_bytes()])?;
     let mut events = Vec::new();
@@ -162,6 +160,9 @@ fn event(row: &Row<'_>) -> Result<TaskEvent, StoreError> {
     let fence = cells.get::<Option<i64>>()?.and_then(unsigned);
     let conflict_peer: Option<String> = cells.get()?;
     let conflict_lamport = cells.get::<Option<i64>>()?.and_then(unsigned);
+    if conflict_peer.is_some() != conflict_lamport.is_some() {
+        return Err(cells.bad("half a conflict"));
+    }
     Ok(TaskEvent {
         op,
         kind,
@@ -185,22 +186,15 @@ pub(crate) fn dump(
     let mut statement = connection.prepare_cached(EVERY)?;
     let mut rows = statement.query(params![mesh.0.to_bytes(), Vec::<u8>::new(), i64::MAX])?;
     while let Some(row) = rows.next()? {
-        let read = row::read(connection, mesh, row).and_then(|row| {
-            let events = events(connection, mesh, row.id)?;
-            Ok((row, events))
-        });
-        let (read, events) = match read {
-            Ok((row, events)) => (Ok(row), events),
-            Err(error) => (Err(error), Vec::new()),
-        };
+        let read = row::read_whole(connection, mesh, row);
         if let Some(row) = or_without_task(read, left_out, row)? {
-            each(dumped(&row, &events))?;
+            each(dumped(&row))?;
         }
     }
     Ok(())
 }
 
-fn dumped(row: &TaskRow, events: &[TaskEvent]) -> Value {
+fn dumped(row: &TaskRow) -> Value {
     let task = &row.task;
     let blocked_by = task.blocked_by.as_slice().iter().map(OpId::to_string);
     let event = |event: &TaskEvent| {
@@ -236,6 +230,6 @@ fn dumped(row: &TaskRow, events: &[TaskEvent]) -> Value {
         })),
         "finished_by": task.end.as_ref().map(|end| end.by.as_str()),
         "finished_at": task.end.as_ref().map(|end| end.at.0),
-        "events": events.iter().map(event).collect::<Vec<_>>(),
+        "events": task.events.iter().map(event).collect::<Vec<_>>(),
     })
 }

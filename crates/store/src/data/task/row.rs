@@ -9,7 +9,9 @@ use heddle_core::task::lease::Moment;
 use heddle_core::task::{Blockers, LeaseMs, TaskId, TaskStatus, TaskText, TaskTitle};
 use rusqlite::{Connection, Row, params};
 
+use super::{page, seal};
 use crate::cells::Cells;
+use crate::data::seal::changed;
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -35,7 +37,7 @@ macro_rules! task_columns {
     () => {
         "tasks.task_id, status, waits_for, created_by, created_at, updated_at, lamport,
             claimed_by, claimed_at, fence, lease_ms, tasks.renewed, renewed_at,
-            finished_by, finished_at, boot, seen_ms, title, description"
+            finished_by, finished_at, boot, seen_ms, title, description, tasks.digest"
     };
 }
 pub(super) use task_columns;
@@ -76,6 +78,44 @@ pub(super) fn one(
     mesh: MeshId,
     id: TaskId,
 ) -> Result<Option<TaskRow>, StoreError> {
+    by_id(connection, mesh, id, read)
+}
+
+/// The same with its record.
+pub(super) fn whole(
+    connection: &Connection,
+    mesh: MeshId,
+    id: TaskId,
+) -> Result<Option<TaskRow>, StoreError> {
+    by_id(connection, mesh, id, read_whole)
+}
+
+/// What its own cells say; how much it waits for is another matter.
+pub(super) fn sealed_one(
+    connection: &Connection,
+    mesh: MeshId,
+    id: TaskId,
+) -> Result<Option<TaskRow>, StoreError> {
+    by_id(connection, mesh, id, sealed)
+}
+
+/// As it stands there, with no digest to compare: for rows of before there was one.
+pub(super) fn unsealed(
+    connection: &Connection,
+    mesh: MeshId,
+    id: TaskId,
+) -> Result<Option<Task>, StoreError> {
+    by_id(connection, mesh, id, |connection, mesh, row| {
+        Ok(cells_of(connection, mesh, row)?.task)
+    })
+}
+
+fn by_id<T>(
+    connection: &Connection,
+    mesh: MeshId,
+    id: TaskId,
+    read: impl FnOnce(&Connection, MeshId, &Row<'_>) -> Result<T, StoreError>,
+) -> Result<Option<T>, StoreError> {
     let mut statement = connection.prepare_cached(ONE)?;
     let mut rows = statement.query(params![mesh.0.to_bytes(), id.to_bytes()])?;
     match rows.next()? {
@@ -84,11 +124,105 @@ pub(super) fn one(
     }
 }
 
+/// A row that is what was written, without its record.
 pub(super) fn read(
     connection: &Connection,
     mesh: MeshId,
     row: &Row<'_>,
 ) -> Result<TaskRow, StoreError> {
+    let found = sealed(connection, mesh, row)?;
+    if found.waits_for != waits_for(connection, mesh, &found)? {
+        let why = "how much it waits for is not what its blockers say";
+        return Err(StoreError::Corrupt(format!(
+            "tasks row {}: {why}",
+            found.id
+        )));
+    }
+    Ok(found)
+}
+
+/// And its record, which is what was written as well.
+pub(super) fn read_whole(
+    connection: &Connection,
+    mesh: MeshId,
+    row: &Row<'_>,
+) -> Result<TaskRow, StoreError> {
+    let mut found = read(connection, mesh, row)?;
+    let kept = digest_of(row)?.1;
+    found.task.events = page::events(connection, mesh, found.id)?;
+    if seal::record(&found.task.events)? != kept {
+        return Err(changed("task_claim_events", &found.id.to_bytes()));
+    }
+    Ok(found)
+}
+
+fn sealed(connection: &Connection, mesh: MeshId, row: &Row<'_>) -> Result<TaskRow, StoreError> {
+    let found = cells_of(connection, mesh, row)?;
+    let (head, record) = digest_of(row)?;
+    if seal::head(mesh, found.id, &found.task, record)? != head {
+        return Err(changed("tasks", &found.id.to_bytes()));
+    }
+    Ok(found)
+}
+
+/// The last column: of the row, and of its record.
+fn digest_of(row: &Row<'_>) -> Result<(seal::Half, seal::Half), StoreError> {
+    let at = row.as_ref().column_count().saturating_sub(1);
+    let both = row.get_ref(at)?.as_blob().ok();
+    let both = both.and_then(|both| both.split_at_checked(size_of::<seal::Half>()));
+    let both =
+        both.and_then(|(head, record)| Some((head.try_into().ok()?, record.try_into().ok()?)));
+    both.ok_or_else(|| {
+        let id = row.get_ref(0).ok();
+        changed(
+            "tasks",
+            id.and_then(|id| id.as_bytes().ok()).unwrap_or_default(),
+        )
+    })
+}
+
+/// Counted from the tasks that block it. One of those that is not what was written says nothing, so this one cannot be told.
+fn waits_for(connection: &Connection, mesh: MeshId, row: &TaskRow) -> Result<u64, StoreError> {
+    let mut count = 0;
+    for blocker in row.task.blocked_by.as_slice() {
+        let found = by_id(connection, mesh, *blocker, sealed)?;
+        let is_finished = found.is_some_and(|found| found.task.status.is_finished());
+        count += u64::from(!is_finished);
+    }
+    Ok(count)
+}
+
+const ROWS: &str = "SELECT mesh_id, task_id, title FROM tasks ORDER BY place LIMIT ?1";
+
+/// Tasks whose row or record is not what was folded, among the first `rows_max`: their ids, and their titles as far as they are text.
+pub(crate) fn problems(
+    connection: &Connection,
+    mesh: Option<MeshId>,
+    rows_max: u64,
+) -> Result<Vec<(TaskId, String)>, StoreError> {
+    let mut statement = connection.prepare_cached(ROWS)?;
+    let limit = i64::try_from(rows_max).unwrap_or(i64::MAX);
+    let mut rows = statement.query([limit])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let of = MeshId(ulid::Ulid::from_bytes(row.get(0)?));
+        if mesh.is_some_and(|mesh| mesh != of) {
+            continue;
+        }
+        let id = OpId::from_bytes(row.get(1)?);
+        match whole(connection, of, id) {
+            Ok(_) => {}
+            Err(StoreError::Corrupt(_)) => {
+                let title = row.get_ref(2)?.as_bytes().unwrap_or_default();
+                found.push((id, String::from_utf8_lossy(title).into_owned()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn cells_of(connection: &Connection, mesh: MeshId, row: &Row<'_>) -> Result<TaskRow, StoreError> {
     let mut cells = Cells::of("tasks", row);
     let id = OpId::from_bytes(cells.get()?);
     let status = cells.word(TaskStatus::parse)?;

@@ -7,12 +7,15 @@ use rusqlite::Connection;
 
 use super::{models, numbers};
 use crate::cells::Cells;
+use crate::data::seal::vector_whole;
 use crate::error::StoreError;
 
-pub(crate) const BACKFILL: &str = "
-    SELECT place, lamport, peer, op_id, incarnation, updated_at, key, model_id, tombstone, metadata,
-        content
-    FROM vector_metadata WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3";
+pub(crate) const BACKFILL: &str = concat!(
+    "SELECT place, lamport, peer, op_id, incarnation, updated_at, key, model_id, tombstone, metadata,
+        content, ",
+    vector_whole!(),
+    " FROM vector_metadata WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3"
+);
 
 pub(crate) fn backfill(
     connection: &Connection,

@@ -12,6 +12,7 @@ use rusqlite::{Connection, params};
 use super::models;
 use super::rows::{self, Live, Written};
 use crate::data::request::{Applied, ChangeKey, Plan, apply};
+use crate::data::seal::{VECTORS, vector_head};
 use crate::data::take::Taken;
 use crate::error::StoreError;
 use crate::store::Store;
@@ -26,9 +27,11 @@ pub struct VectorMove {
     pub new: NewVector,
 }
 
-pub(crate) const LIVE_MODELS: &str = "
-    SELECT model_id FROM vector_metadata
-    WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3 AND tombstone = 0 ORDER BY model_id";
+pub(crate) const LIVE_MODELS: &str = concat!(
+    "SELECT model_id, tombstone, ",
+    vector_head!(),
+    " FROM vector_metadata WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3 ORDER BY model_id"
+);
 
 impl Store {
     /// As [`Store::remember`]: a known id is answered whatever `fresh` says.
@@ -120,7 +123,13 @@ fn live_models(
     let mut rows = statement.query(params![mesh.0.to_bytes(), key.as_str(), owner.as_str()])?;
     let mut models = Vec::new();
     while let Some(row) = rows.next()? {
-        models.push(crate::cells::Cells::of("vector_metadata", row).parsed(str::parse)?);
+        let mut cells = crate::cells::Cells::of("vector_metadata", row);
+        let model = cells.parsed(str::parse)?;
+        let is_gone: bool = cells.get()?;
+        // One that is not what was written is mended by being deleted, whatever it says it is.
+        if !is_gone || VECTORS.check_head(row).is_err() {
+            models.push(model);
+        }
     }
     Ok(models)
 }

@@ -7,14 +7,17 @@ use serde_json::{Value, json};
 
 use super::numbers;
 use crate::cells::Cells;
+use crate::data::seal::{VECTORS, vector_whole};
 use crate::error::StoreError;
 use crate::store::Store;
 use crate::unreadable::{LeftOut, or_without};
 
-pub(crate) const DUMP: &str = "
-    SELECT place, key, peer, model_id, updated_at, lamport, incarnation, op_id, tombstone, metadata,
-        content
-    FROM vector_metadata WHERE mesh_id = ?1 ORDER BY key, peer, model_id";
+pub(crate) const DUMP: &str = concat!(
+    "SELECT place, key, peer, model_id, updated_at, lamport, incarnation, op_id, tombstone, metadata,
+        content, ",
+    vector_whole!(),
+    " FROM vector_metadata WHERE mesh_id = ?1 ORDER BY key, peer, model_id"
+);
 
 impl Store {
     /// One value a row, in order of key, peer and model.
@@ -52,6 +55,7 @@ pub(crate) fn dump(
 const KEY_AT: usize = 1;
 
 fn dumped(connection: &Connection, row: &Row<'_>) -> Result<Value, StoreError> {
+    VECTORS.check(row)?;
     let mut cells = Cells::of("vector_metadata", row).known_by(KEY_AT);
     let place: i64 = cells.get()?;
     let (key, peer): (String, String) = (cells.get()?, cells.get()?);

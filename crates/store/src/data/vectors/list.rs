@@ -7,6 +7,7 @@ use rusqlite::{Row, params};
 
 use super::search::{VectorRow, read, vector_columns};
 use crate::cells::Cells;
+use crate::data::seal::vector_whole;
 use crate::error::StoreError;
 use crate::store::Store;
 use crate::unreadable::or_without;
@@ -41,7 +42,7 @@ pub(crate) const LIST: &str = concat!(
     "SELECT ",
     vector_columns!(),
     " FROM vector_metadata
-      WHERE mesh_id = ?1 AND (key, peer, model_id) > (?2, ?3, ?4) AND tombstone = 0
+      WHERE mesh_id = ?1 AND (key, peer, model_id) > (?2, ?3, ?4)
         AND (?5 IS NULL OR model_id = ?5) AND (?6 IS NULL OR model_id <> ?6)
         AND (?7 IS NULL OR peer = ?7) AND substr(peer, 1, length(?8)) = ?8
       ORDER BY key, peer, model_id"
@@ -85,7 +86,7 @@ impl Store {
                     return Ok((found, true));
                 }
                 let of = ("vector_metadata", row, 0);
-                let Some(row) = or_without(read(row), left_out.as_ref(), of)? else {
+                let Some(row) = or_without(read(row), left_out.as_ref(), of)?.flatten() else {
                     continue;
                 };
                 bytes += row.content.len() + row.metadata.len();

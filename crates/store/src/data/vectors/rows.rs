@@ -12,6 +12,7 @@ use super::numbers::Name;
 use super::{models, numbers};
 use crate::cells::{Cells, count_cell};
 use crate::data::floor::{Noun, floor};
+use crate::data::seal::{VECTORS, vector_head};
 use crate::error::StoreError;
 
 /// When a row was written, in both kinds of time. The stamp's peer is the owner.
@@ -29,9 +30,12 @@ pub(super) struct Live<'o> {
     pub(super) metadata: &'o DataValue,
 }
 
-pub(crate) const STAMP: &str = "
-    SELECT place, lamport, op_id, tombstone FROM vector_metadata
-    WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3 AND model_id = ?4";
+pub(crate) const STAMP: &str = concat!(
+    "SELECT place, lamport, op_id, tombstone, ",
+    vector_head!(),
+    " FROM vector_metadata
+    WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3 AND model_id = ?4"
+);
 
 pub(crate) const COUNT_CHANGE: &str = "
     INSERT INTO vector_head (mesh_id, model_id, changes) VALUES (?1, ?2, 1)
@@ -40,13 +44,13 @@ pub(crate) const COUNT_CHANGE: &str = "
 
 const WRITE: &str = "
     INSERT INTO vector_metadata (mesh_id, peer, key, model_id, created_at, updated_at, lamport,
-        incarnation, op_id, tombstone, changed, metadata, content)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+        incarnation, op_id, tombstone, changed, metadata, content, digest)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
     ON CONFLICT (mesh_id, key, peer, model_id) DO UPDATE SET
         updated_at = excluded.updated_at, lamport = excluded.lamport,
         incarnation = excluded.incarnation, op_id = excluded.op_id,
         tombstone = excluded.tombstone, changed = excluded.changed, metadata = excluded.metadata,
-        content = excluded.content
+        content = excluded.content, digest = excluded.digest
     RETURNING place";
 
 /// What is there now under a key and a model.
@@ -73,6 +77,7 @@ pub(super) fn existing(
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
+    VECTORS.check_head(row)?;
     let mut cells = Cells::of("vector_metadata", row);
     Ok(Some(Existing {
         place: cells.get()?,
@@ -188,21 +193,40 @@ fn write(
     let (mesh, model) = (written.mesh.0.to_bytes(), model.to_string());
     let mut count = connection.prepare_cached(COUNT_CHANGE)?;
     let changed: i64 = count.query_row(params![mesh, model], |row| row.get(0))?;
+    let (peer, key, at) = (written.stamp.peer.as_str(), key.as_str(), written.at.0);
+    let lamport = count_cell(written.stamp.lamport)?;
+    let incarnation = count_cell(written.incarnation)?;
+    let (op, is_gone) = (written.stamp.op.to_bytes(), live.is_none());
+    let metadata = live.map(|live| live.metadata.as_str());
+    let content = live.map(|live| live.content);
+    let head = params![
+        mesh,
+        peer,
+        key,
+        model,
+        at,
+        lamport,
+        incarnation,
+        op,
+        is_gone
+    ];
+    let digest = VECTORS.of(head, params![metadata, content])?;
     let mut write = connection.prepare_cached(WRITE)?;
     let place = write.query_row(
         params![
             mesh,
-            written.stamp.peer.as_str(),
-            key.as_str(),
+            peer,
+            key,
             model,
-            written.at.0,
-            count_cell(written.stamp.lamport)?,
-            count_cell(written.incarnation)?,
-            written.stamp.op.to_bytes(),
-            live.is_none(),
+            at,
+            lamport,
+            incarnation,
+            op,
+            is_gone,
             changed,
-            live.map(|live| live.metadata.as_str()),
-            live.map(|live| live.content),
+            metadata,
+            content,
+            digest
         ],
         |row| row.get(0),
     )?;

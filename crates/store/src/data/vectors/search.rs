@@ -16,6 +16,7 @@ use super::labels::{self, Changed, Labels, Unreadable};
 use super::models::{self, ModelRow};
 use super::numbers::{self, Name};
 use crate::cells::Cells;
+use crate::data::seal::{VECTORS, vector_whole};
 use crate::error::StoreError;
 use crate::store::Store;
 use crate::unreadable::{LeftOut, or_without};
@@ -52,8 +53,11 @@ pub struct VectorQuery {
 
 macro_rules! vector_columns {
     () => {
-        "key, content, metadata, model_id, lamport, peer, op_id, incarnation, updated_at, mesh_id,
-         (SELECT named FROM vector_digest WHERE vector_digest.place = vector_metadata.place)"
+        concat!(
+            "key, content, metadata, model_id, lamport, peer, op_id, incarnation, updated_at, mesh_id,
+         (SELECT named FROM vector_digest WHERE vector_digest.place = vector_metadata.place), ",
+            vector_whole!()
+        )
     };
 }
 pub(super) use vector_columns;
@@ -64,7 +68,7 @@ pub(crate) const HEAD: &str =
 pub(crate) const BY_PLACE: &str = concat!(
     "SELECT ",
     vector_columns!(),
-    " FROM vector_metadata WHERE place = ?1 AND tombstone = 0"
+    " FROM vector_metadata WHERE place = ?1"
 );
 
 impl Store {
@@ -340,18 +344,24 @@ impl<'q> Asked<'q> {
                 return Err(StoreError::Corrupt(why));
             };
             let of = ("vector_metadata", row, 0);
-            let row = or_without(read(row), self.left_out, of)?;
+            let row = or_without(read(row), self.left_out, of)?.flatten();
             hits.extend(row.map(|row| VectorHit { distance, row }));
         }
         Ok(hits)
     }
 }
 
-pub(super) fn read(row: &Row<'_>) -> Result<VectorRow, StoreError> {
+/// None for the mark of a deleted one.
+pub(super) fn read(row: &Row<'_>) -> Result<Option<VectorRow>, StoreError> {
+    VECTORS.check(row)?;
     let mut cells = Cells::of("vector_metadata", row);
+    let (key, content) = (cells.get()?, cells.get::<Option<String>>()?);
+    let Some(content) = content else {
+        return Ok(None);
+    };
     let found = VectorRow {
-        key: cells.get()?,
-        content: cells.get()?,
+        key,
+        content,
         metadata: cells.value()?,
         model: cells.parsed(str::parse)?,
         stamp: cells.stamp()?,
@@ -369,5 +379,5 @@ pub(super) fn read(row: &Row<'_>) -> Result<VectorRow, StoreError> {
     if !name.is_kept(named.as_deref()) {
         return Err(cells.bad("it was stored under another key, or by another owner"));
     }
-    Ok(found)
+    Ok(Some(found))
 }

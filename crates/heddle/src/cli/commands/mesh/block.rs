@@ -3,16 +3,20 @@
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::{MeshBlockBody, MeshStandingAnswer};
 
+use crate::cli::keyed::Keyed;
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The member's name or id
     member: String,
+    #[command(flatten)]
+    keyed: Keyed,
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
-    let answer = context.client().block(&MeshBlockBody {
+    let client = context.client().under(args.keyed.key);
+    let answer = client.block(&MeshBlockBody {
         member: args.member,
         mesh: context.mesh.clone(),
     })?;

@@ -135,6 +135,7 @@ pub(super) fn take(context: &Context, args: &Take) -> Result<(), CliError> {
         )
     })?;
     let mut total = TakeBackAnswer {
+        duplicate: false,
         mesh: head.mesh,
         ..TakeBackAnswer::default()
     };

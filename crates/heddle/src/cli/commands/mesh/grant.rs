@@ -3,6 +3,7 @@
 use clap::{Args as ClapArgs, ValueEnum};
 use heddle_wire::ipc::{MeshGrantBody, MeshStandingAnswer};
 
+use crate::cli::keyed::Keyed;
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
@@ -11,6 +12,8 @@ pub struct Args {
     member: String,
     #[arg(value_enum)]
     role: Role,
+    #[command(flatten)]
+    keyed: Keyed,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -31,7 +34,8 @@ impl Role {
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
-    let answer = context.client().grant(&MeshGrantBody {
+    let client = context.client().under(args.keyed.key);
+    let answer = client.grant(&MeshGrantBody {
         member: args.member,
         role: args.role.as_str().to_owned(),
         mesh: context.mesh.clone(),

@@ -7,6 +7,7 @@ use clap::Args as ClapArgs;
 use heddle_wire::ipc::{MeshJoinAnswer, MeshJoinBody};
 
 use super::publish::absolute;
+use crate::cli::keyed::Keyed;
 use crate::cli::{CliError, Context, exit};
 
 /// More than any link has.
@@ -26,6 +27,8 @@ pub struct Args {
     /// [default: the authorities that this machine trusts]
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
+    #[command(flatten)]
+    keyed: Keyed,
 }
 
 /// The link is a secret.
@@ -41,7 +44,8 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         _ => args.link,
     };
     let ca_file = args.ca.map(|file| absolute("--ca", file)).transpose()?;
-    let answer = context.client().join(&MeshJoinBody {
+    let client = context.client().under(args.keyed.key);
+    let answer = client.join(&MeshJoinBody {
         link,
         name: args.name,
         mesh: args.local,

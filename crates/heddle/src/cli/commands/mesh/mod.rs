@@ -15,6 +15,7 @@ mod text;
 use clap::{Args as ClapArgs, Subcommand};
 use heddle_wire::ipc::MeshRevokeBody;
 
+use crate::cli::keyed::Keyed;
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
@@ -51,6 +52,8 @@ enum Verb {
     Revoke {
         /// The member's name or id
         member: String,
+        #[command(flatten)]
+        keyed: Keyed,
     },
 }
 
@@ -70,8 +73,9 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         Verb::Publish(args) => publish::run(context, args),
         Verb::Invite(args) => invite::run(context, &args),
         Verb::Join(args) => join::run(context, args),
-        Verb::Revoke { member } => {
-            let answer = context.client().revoke(&MeshRevokeBody {
+        Verb::Revoke { member, keyed } => {
+            let client = context.client().under(keyed.key);
+            let answer = client.revoke(&MeshRevokeBody {
                 member,
                 mesh: context.mesh.clone(),
             })?;

@@ -11,6 +11,7 @@ use heddle_wire::ipc::{
 };
 
 use super::send;
+use crate::cli::keyed::Keyed;
 use crate::cli::span::parse_short;
 use crate::cli::{CliError, Context, exit};
 
@@ -67,6 +68,8 @@ struct Take {
     /// Wait for work if there is none, up to 30s
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_wait)]
     wait: u64,
+    #[command(flatten)]
+    keyed: Keyed,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -77,6 +80,8 @@ struct Settle {
     /// The fence that the take showed
     #[arg(long, value_name = "N")]
     fence: u64,
+    #[command(flatten)]
+    keyed: Keyed,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -149,7 +154,8 @@ fn push(context: &Context, args: Push) -> Result<(), CliError> {
 }
 
 fn take(context: &Context, args: Take) -> Result<(), CliError> {
-    let taken = context.client().take(&QueueTakeBody {
+    let client = context.client().under(args.keyed.key);
+    let taken = client.take(&QueueTakeBody {
         queue: args.queue.clone(),
         agent: context.agent.clone(),
         mesh: context.mesh.clone(),
@@ -173,7 +179,7 @@ fn settle(context: &Context, verb: &str, args: Settle) -> Result<(), CliError> {
         agent: context.agent.clone(),
         mesh: context.mesh.clone(),
     };
-    let client = context.client();
+    let client = context.client().under(args.keyed.key);
     // One more try when the answer was lost: under the same fence it counts once.
     let answer = match client.settle(verb, &body) {
         Err(ClientError::Broken(_)) => client.settle(verb, &body)?,
@@ -194,7 +200,7 @@ fn renew(context: &Context, args: Renew) -> Result<(), CliError> {
         agent: context.agent.clone(),
         mesh: context.mesh.clone(),
     };
-    let client = context.client();
+    let client = context.client().under(args.item.keyed.key);
     let answer = match client.renew(&body) {
         Err(ClientError::Broken(_)) => client.renew(&body)?,
         other => other?,

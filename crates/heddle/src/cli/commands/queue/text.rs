@@ -108,6 +108,7 @@ mod tests {
             delivery_count: 2,
         };
         let taken_one = QueueTaken {
+            duplicate: false,
             items: vec![item],
             exists: true,
         };

@@ -32,6 +32,7 @@ pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
         cursor: None,
     };
     let mut total = PruneAnswer {
+        duplicate: false,
         rows: 0,
         bytes: 0,
         confirmed: args.confirm,
