@@ -14,6 +14,7 @@ use deadpool_postgres::{Object, Pool, Transaction};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{MemberId, MeshId};
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
@@ -139,8 +140,14 @@ impl Lines {
         Ok(())
     }
 
+    /// Each time after all others that are ready have had their turn: what they bring is in the same group, so groups grow
+    /// with the load and nobody waits for company by the clock.
     async fn lead(&self, mesh: MeshId) {
-        while let Some(group) = self.next(mesh) {
+        loop {
+            yield_now().await;
+            let Some(group) = self.next(mesh) else {
+                return;
+            };
             self.commit(mesh, group).await;
         }
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use deadpool_postgres::{Object, Pool};
 use heddle_core::ids::MeshId;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
@@ -81,7 +82,12 @@ impl Looks {
         drop(all);
         let this = Arc::clone(self);
         self.leaders.spawn(async move {
-            while let Some(group) = this.next(mesh) {
+            loop {
+                // All others that are ready have their turn first, and are answered along.
+                yield_now().await;
+                let Some(group) = this.next(mesh) else {
+                    return;
+                };
                 this.answer(mesh, group).await;
             }
         });

@@ -17,15 +17,15 @@ use tokio_postgres::types::ToSql;
 
 use super::super::super::rows::{Accepted, Destination, NewMessage};
 use super::super::acks::{self, AckJob};
-use super::super::columns::{Columns, integer, member_key, mesh_key, message_key, rank, rows};
+use super::super::columns::{Columns, integer, mesh_key, rank, rows};
 use super::super::error::JobError;
 use super::super::line::LOCK;
+use super::super::record::{Cell, Record};
 use super::super::sql::{exists, query};
 use super::asked::Found;
 use super::decide::{Decided, Placed, decide};
 use super::facts::Facts;
 use super::kept::Kept;
-use super::write::{Common, FanOut, mentions};
 
 /// Rows for recipients that are sent along; a set that reaches more of them reads its subscribers at the server.
 const DELIVERIES_MAX: usize = 4_096;
@@ -36,12 +36,7 @@ WITH line AS (
     UPDATE mesh SET next_seq = next_seq + $2 WHERE mesh_id = $1 AND roster_mark = $3
     RETURNING epoch, next_seq - $2 AS first),
 n AS MATERIALIZED (
-    SELECT l.epoch, l.first + u.place AS seq, u.id_key, u.member, u.agent, u.name, u.client_id, u.print, u.id, u.kind,
-        u.ref, u.at, u.until, u.slot, u.counted, u.envelope
-    FROM line l CROSS JOIN unnest($4::bytea[], $5::bytea[], $6::text[], $7::text[], $8::text[], $9::bytea[],
-        $10::bytea[], $11::bigint[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[],
-        $17::bigint[], $18::text[]) AS u (id_key, member, agent, name, client_id, print, id, place, kind, ref, at, until,
-        slot, counted, envelope)),
+    SELECT l.epoch, l.first + u.place AS seq, u.* FROM line l CROSS JOIN unnest($4::sent_message[]) AS u),
 dedupe AS (
     INSERT INTO client_message_dedupe (mesh_id, id_key, sender_member, sender_agent, client_message_id,
         wire_fingerprint, broker_message_id, epoch, seq, destination_kind, destination_ref, first_seen_at, expires_at,
@@ -56,21 +51,20 @@ history AS (
 delivery AS (
     INSERT INTO delivery_queue (mesh_id, member_id, epoch, seq, agent, priority, broker_message_id)
     SELECT $1, u.member, l.epoch, l.first + u.place, u.agent, u.priority, u.id FROM line l
-    CROSS JOIN unnest($19::bytea[], $20::text[], $21::bigint[], $22::smallint[], $23::bytea[])
-        AS u (member, agent, place, priority, id)),
+    CROSS JOIN unnest($5::sent_delivery[]) AS u),
 mention AS (
     INSERT INTO mention_index (mesh_id, member_id, agent, epoch, seq)
     SELECT $1, u.member, u.agent, l.epoch, l.first + u.place FROM line l
-    CROSS JOIN unnest($24::bytea[], $25::text[], $26::bigint[]) AS u (member, agent, place))
+    CROSS JOIN unnest($6::sent_mention[]) AS u)
 SELECT epoch, first FROM line";
 
 /// A set that was decided before the lock. Its places are counted from 0.
 pub(super) struct Plan<'m> {
     mark: i64,
     decided: Decided<'m>,
-    common: Common<'m>,
-    deliveries: FanOut<'m>,
-    mentions: FanOut<'m>,
+    messages: Vec<Record<'m, 15>>,
+    deliveries: Vec<Record<'m, 5>>,
+    mentions: Vec<Record<'m, 3>>,
 }
 
 /// What came of it: the answers, if the mark held, and what each of the acknowledgements changed, which stays in any case.
@@ -100,41 +94,79 @@ pub(super) fn plan<'m>(
     if decided.placed.is_empty() || !decided.placed.iter().all(is_plain) {
         return None;
     }
-    let mut common = Common::default();
-    for placed in &decided.placed {
-        common.add(placed);
-    }
     Some(Plan {
         mark,
-        common,
+        messages: decided.placed.iter().map(message).collect(),
         deliveries: deliveries(&decided.placed, found)?,
-        mentions: mentions(&decided.placed),
+        mentions: decided.placed.iter().flat_map(mentions).collect(),
         decided,
     })
 }
 
-/// `None` where there are too many.
-fn deliveries<'m>(all: &[Placed<'m>], found: &'m Found) -> Option<FanOut<'m>> {
-    let mut list = FanOut::default();
+/// As `sent_message` has it.
+fn message<'m>(placed: &Placed<'m>) -> Record<'m, 15> {
+    let new = placed.new;
+    let reference = match &new.destination {
+        Destination::Topic(topic) => Cell::text(topic.as_str()),
+        other => Cell::Text(other.to_string().into()),
+    };
+    Record([
+        Cell::Bytes(&new.id.key.0),
+        Cell::Id(new.id.sender.member.0),
+        Cell::text(new.id.sender.agent.as_str()),
+        Cell::text(new.sender_name.as_str()),
+        Cell::text(new.id.client_message_id.as_str()),
+        Cell::Bytes(&new.wire_fingerprint.0),
+        Cell::Id(new.broker_message_id.0),
+        Cell::Big(integer(placed.at.seq)),
+        Cell::text(new.destination.kind().as_str()),
+        reference,
+        Cell::Big(new.accepted_at.0),
+        Cell::maybe_big(new.expires_at.map(|at| at.0)),
+        Cell::maybe_big(new.limiter.map(|note| integer(note.window))),
+        Cell::maybe_big(new.limiter.map(|note| i64::from(note.counted))),
+        Cell::text(&new.envelope),
+    ])
+}
+
+/// As `sent_delivery` has them; `None` where there are too many.
+fn deliveries<'m>(all: &[Placed<'m>], found: &'m Found) -> Option<Vec<Record<'m, 5>>> {
+    let mut list = Vec::with_capacity(all.len());
     for placed in all {
-        let mailboxes = match &placed.new.destination {
+        let new = placed.new;
+        let mailboxes = match &new.destination {
             Destination::Topic(topic) => &*found.subscribers(topic)?.mailboxes,
             Destination::Dm(party) => std::slice::from_ref(party),
             Destination::Queue(_) | Destination::Log => return None,
         };
-        if list.seq.len() + mailboxes.len() > DELIVERIES_MAX {
+        if list.len() + mailboxes.len() > DELIVERIES_MAX {
             return None;
         }
-        let id = message_key(placed.new.broker_message_id);
-        for party in mailboxes {
-            list.member.push(member_key(party.member));
-            list.name.push(party.agent.as_str());
-            list.seq.push(integer(placed.at.seq));
-            list.priority.push(rank(placed.new.priority));
-            list.id.push(id.clone());
-        }
+        list.extend(mailboxes.iter().map(|party| {
+            Record([
+                Cell::Id(party.member.0),
+                Cell::text(party.agent.as_str()),
+                Cell::Big(integer(placed.at.seq)),
+                Cell::Small(rank(new.priority)),
+                Cell::Id(new.broker_message_id.0),
+            ])
+        }));
     }
     Some(list)
+}
+
+/// As `sent_mention` has them.
+fn mentions<'m>(placed: &Placed<'m>) -> Vec<Record<'m, 3>> {
+    let mentioned = placed.mentions.iter();
+    mentioned
+        .map(|party| {
+            Record([
+                Cell::Id(party.member.0),
+                Cell::text(party.agent.as_str()),
+                Cell::Big(integer(placed.at.seq)),
+            ])
+        })
+        .collect()
 }
 
 impl Plan<'_> {
@@ -187,34 +219,13 @@ impl Plan<'_> {
     ) -> BoxFuture<'s, Result<Vec<Row>, JobError>> {
         let (mesh, count) = (mesh_key(mesh), rows(self.decided.placed.len()));
         Box::pin(async move {
-            let (rows, to, named) = (&self.common, &self.deliveries, &self.mentions);
-            let params: [&(dyn ToSql + Sync); 26] = [
+            let params: [&(dyn ToSql + Sync); 6] = [
                 &mesh,
                 &count,
                 &self.mark,
-                &rows.id_key,
-                &rows.sender_member,
-                &rows.sender_agent,
-                &rows.sender_name,
-                &rows.client_message_id,
-                &rows.wire_fingerprint,
-                &rows.broker_message_id,
-                &rows.seq,
-                &rows.destination_kind,
-                &rows.destination_ref,
-                &rows.accepted_at,
-                &rows.expires_at,
-                &rows.limiter_window,
-                &rows.limiter_counted,
-                &rows.envelope,
-                &to.member,
-                &to.name,
-                &to.seq,
-                &to.priority,
-                &to.id,
-                &named.member,
-                &named.name,
-                &named.seq,
+                &self.messages,
+                &self.deliveries,
+                &self.mentions,
             ];
             query(client, SWIFT, &params).await
         })

@@ -79,34 +79,34 @@ type Bytes = Vec<Vec<u8>>;
 
 /// What every message has, column by column.
 #[derive(Default)]
-pub(super) struct Common<'m> {
-    pub(super) id_key: Vec<&'m [u8]>,
-    pub(super) sender_member: Bytes,
-    pub(super) sender_agent: Texts<'m>,
-    pub(super) sender_name: Texts<'m>,
-    pub(super) client_message_id: Texts<'m>,
-    pub(super) wire_fingerprint: Vec<&'m [u8]>,
-    pub(super) broker_message_id: Bytes,
-    pub(super) seq: Vec<i64>,
-    pub(super) destination_kind: Texts<'m>,
-    pub(super) destination_ref: Vec<String>,
-    pub(super) accepted_at: Vec<i64>,
-    pub(super) expires_at: Vec<Option<i64>>,
-    pub(super) limiter_window: Vec<Option<i64>>,
-    pub(super) limiter_counted: Vec<Option<i64>>,
-    pub(super) envelope: Texts<'m>,
+struct Common<'m> {
+    id_key: Vec<&'m [u8]>,
+    sender_member: Bytes,
+    sender_agent: Texts<'m>,
+    sender_name: Texts<'m>,
+    client_message_id: Texts<'m>,
+    wire_fingerprint: Vec<&'m [u8]>,
+    broker_message_id: Bytes,
+    seq: Vec<i64>,
+    destination_kind: Texts<'m>,
+    destination_ref: Vec<String>,
+    accepted_at: Vec<i64>,
+    expires_at: Vec<Option<i64>>,
+    limiter_window: Vec<Option<i64>>,
+    limiter_counted: Vec<Option<i64>>,
+    envelope: Texts<'m>,
 }
 
 /// Where it goes: a name or a mailbox, its place, its priority, its id.
 #[derive(Default)]
-pub(super) struct FanOut<'m> {
-    pub(super) name: Texts<'m>,
-    pub(super) member: Bytes,
-    pub(super) seq: Vec<i64>,
-    pub(super) priority: Vec<i16>,
-    pub(super) id: Bytes,
-    pub(super) previous_epoch: Vec<i64>,
-    pub(super) previous_seq: Vec<i64>,
+struct FanOut<'m> {
+    name: Texts<'m>,
+    member: Bytes,
+    seq: Vec<i64>,
+    priority: Vec<i16>,
+    id: Bytes,
+    previous_epoch: Vec<i64>,
+    previous_seq: Vec<i64>,
 }
 
 #[derive(Default)]
@@ -336,31 +336,16 @@ impl<'m> Rows<'m> {
             self.withheld.member.push(member_key(*member));
             self.withheld.seq.push(seq);
         }
-        self.mentions.add_mentions(placed);
-    }
-}
-
-/// Those of a whole set.
-pub(super) fn mentions<'m>(placed: &[Placed<'m>]) -> FanOut<'m> {
-    let mut list = FanOut::default();
-    for one in placed {
-        list.add_mentions(one);
-    }
-    list
-}
-
-impl<'m> FanOut<'m> {
-    fn add_mentions(&mut self, placed: &Placed<'m>) {
         for party in &placed.mentions {
-            self.member.push(member_key(party.member));
-            self.name.push(party.agent.as_str());
-            self.seq.push(integer(placed.at.seq));
+            self.mentions.member.push(member_key(party.member));
+            self.mentions.name.push(party.agent.as_str());
+            self.mentions.seq.push(seq);
         }
     }
 }
 
 impl<'m> Common<'m> {
-    pub(super) fn add(&mut self, placed: &Placed<'m>) {
+    fn add(&mut self, placed: &Placed<'m>) {
         let new = placed.new;
         self.id_key.push(&new.id.key.0);
         self.sender_member.push(member_key(new.id.sender.member));
