@@ -229,7 +229,8 @@ impl Lines {
             drop(Object::take(client));
             return Err(JobError::TimedOut(GROUP_WAIT.as_secs()));
         };
-        if done.is_err() && !is_undone(&client).await {
+        let is_outdated = done.as_ref().is_err_and(JobError::is_outdated);
+        if is_outdated || (done.is_err() && !is_undone(&client).await) {
             drop(Object::take(client));
         }
         if done.is_ok() && group.iter().any(|work| matches!(work, Waiting::Accept(_))) {

@@ -10,7 +10,8 @@ use super::super::PostgresStorage;
 use super::sets::statements_run;
 use super::{message, two};
 use crate::storage::{
-    Accepted, Destination, LeaseMs, NewMessage, Presence as _, Storage as _, Upkeep as _,
+    Accepted, Destination, LeaseMs, NewMessage, Presence as _, Storage as _, StorageError,
+    Upkeep as _,
 };
 use crate::test_support::{member, mesh, party, postgres_options, topic};
 
@@ -200,4 +201,44 @@ async fn br_07_br_08_an_id_that_another_broker_wrote_is_answered_and_its_neighbo
     let places: Vec<u64> = history.iter().map(|row| row.history_id.seq).collect();
     assert_eq!(places, [1, 2, 3, 4]);
     assert_eq!(one.orphan_check(mesh(1)).await, Ok(Vec::new()));
+}
+
+/// As `pg_restore --clean` does it under a broker that runs: everything has the same name and another number.
+#[tokio::test]
+async fn types_that_were_dropped_and_put_back_under_a_broker_stop_it_for_a_moment_only() {
+    let [one, _] = two(&postgres_options().await).await;
+    let ask = || one.known(mesh(1), vec![message("first", 1, 1).id]);
+    for n in 1..=2 {
+        let new = message(&format!("before-{n}"), 1, n);
+        assert!(matches!(
+            accepted(&one, new).await,
+            Accepted::Created { .. }
+        ));
+        ask().await.unwrap();
+    }
+    one.batch(
+        "DROP TYPE sent_message, sent_delivery, sent_mention, sent_id;
+        CREATE TYPE sent_message AS (id_key BYTEA, member BYTEA, agent TEXT, name TEXT, client_id TEXT, print BYTEA,
+            id BYTEA, place BIGINT, kind TEXT, ref TEXT, at BIGINT, until BIGINT, slot BIGINT, counted BIGINT, envelope TEXT);
+        CREATE TYPE sent_delivery AS (member BYTEA, agent TEXT, place BIGINT, priority SMALLINT, id BYTEA);
+        CREATE TYPE sent_mention AS (member BYTEA, agent TEXT, place BIGINT);
+        CREATE TYPE sent_id AS (id_key BYTEA, member BYTEA, agent TEXT, client_id TEXT);",
+    )
+    .await;
+    // What is refused meanwhile is to be tried again (BR-09), and each refusal ends one of the old connections.
+    let refused = |error: StorageError| assert!(matches!(error, StorageError::Unavailable(_)));
+    let mut tries = 0..20;
+    while let Err(error) = one.accept(mesh(1), vec![message("after", 1, 9)]).await {
+        refused(error);
+        assert!(tries.next().is_some());
+    }
+    while let Err(error) = ask().await {
+        refused(error);
+        assert!(tries.next().is_some());
+    }
+    let history = one
+        .history_after(mesh(1), HistoryId::ZERO, 99)
+        .await
+        .unwrap();
+    assert_eq!(history.len(), 3);
 }
