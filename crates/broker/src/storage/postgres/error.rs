@@ -46,6 +46,19 @@ impl JobError {
         }
     }
 
+    /// What was prepared on the connection does not fit the tables any more: they were dropped and put back under it, and
+    /// types have other numbers since then. A new connection prepares anew.
+    pub(super) fn is_outdated(&self) -> bool {
+        let Self::Sql(error) = self else {
+            return false;
+        };
+        let Some(code) = error.code() else {
+            return false;
+        };
+        // Not supported (a plan that changed), no such statement, no such thing, and a look into the catalogue that failed.
+        ["0A", "26", "42", "XX"].contains(&&code.code()[..2])
+    }
+
     /// The contract's own refusals are the caller's affair and take nobody along.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Self::Storage(_))

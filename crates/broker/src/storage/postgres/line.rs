@@ -14,12 +14,13 @@ use deadpool_postgres::{Object, Pool, Transaction};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{MemberId, MeshId};
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::super::error::StorageError;
 use super::super::rows::{Accepted, Ack, NewMessage};
-use super::accept::{self, Undo};
+use super::accept::{self, Kept, Undo};
 use super::acks::{self, AckJob};
 use super::columns::mesh_key;
 use super::error::JobError;
@@ -36,7 +37,8 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 const GROUP_WAIT: Duration = Duration::from_secs(30);
 
 /// The row as it is once the lock is given, whatever was committed while it was waited for.
-pub(super) const LOCK: &str = "SELECT epoch, next_seq FROM mesh WHERE mesh_id = $1 FOR UPDATE";
+pub(super) const LOCK: &str =
+    "SELECT epoch, next_seq, roster_mark FROM mesh WHERE mesh_id = $1 FOR UPDATE";
 
 /// A piece of work in line.
 pub(super) enum Waiting {
@@ -83,6 +85,7 @@ pub(super) struct Lines {
     pool: Pool,
     waiting: Mutex<HashMap<MeshId, Line>>,
     paces: Paces,
+    kept: Kept,
     leaders: TaskTracker,
     /// The most groups that a write ever saw taken until its own was, that one included.
     groups_waited_max: AtomicU64,
@@ -94,6 +97,7 @@ impl Lines {
             pool,
             waiting: Mutex::default(),
             paces: Paces::default(),
+            kept: Kept::default(),
             leaders: TaskTracker::new(),
             groups_waited_max: AtomicU64::new(0),
         })
@@ -136,8 +140,14 @@ impl Lines {
         Ok(())
     }
 
+    /// Each time after all others that are ready have had their turn: what they bring is in the same group, so groups grow
+    /// with the load and nobody waits for company by the clock.
     async fn lead(&self, mesh: MeshId) {
-        while let Some(group) = self.next(mesh) {
+        loop {
+            yield_now().await;
+            let Some(group) = self.next(mesh) else {
+                return;
+            };
             self.commit(mesh, group).await;
         }
     }
@@ -213,19 +223,78 @@ impl Lines {
         undo: Undo,
     ) -> Result<(), JobError> {
         let mut client = self.pool.get().await?;
-        let done = timeout(GROUP_WAIT, transact(&mut client, mesh, group, undo)).await;
+        let done = timeout(GROUP_WAIT, self.transact(&mut client, mesh, group, undo)).await;
         let Ok(done) = done else {
             // It may still be at work there: nobody else gets this connection.
             drop(Object::take(client));
             return Err(JobError::TimedOut(GROUP_WAIT.as_secs()));
         };
-        if done.is_err() && !is_undone(&client).await {
+        let is_outdated = done.as_ref().is_err_and(JobError::is_outdated);
+        if is_outdated || (done.is_err() && !is_undone(&client).await) {
             drop(Object::take(client));
         }
         if done.is_ok() && group.iter().any(|work| matches!(work, Waiting::Accept(_))) {
             metrics::counter!("heddle_broker_groups_total").increment(1);
         }
         done
+    }
+
+    async fn transact(
+        &self,
+        client: &mut Object,
+        mesh: MeshId,
+        group: &mut [Waiting],
+        undo: Undo,
+    ) -> Result<(), JobError> {
+        let is_plain = !group.iter().any(|work| matches!(work, Waiting::Job(_)));
+        if is_plain && undo == Undo::Group {
+            return self.at_once(client, mesh, group).await;
+        }
+        let transaction = client.transaction().await?;
+        let key = mesh_key(mesh);
+        if !sql::exists(&transaction, LOCK, &[&key]).await? {
+            return Err(StorageError::UnknownMesh(mesh).into());
+        }
+        let mut rest = group;
+        while !rest.is_empty() {
+            let accepts = rest
+                .iter()
+                .take_while(|work| matches!(work, Waiting::Accept(_)))
+                .count();
+            let (now, later) = rest.split_at_mut(accepts.max(1));
+            rest = later;
+            match now {
+                [Waiting::Job(job)] => job.run(&transaction).await?,
+                [Waiting::Ack(_)] => {
+                    let changed = acks::mark(&transaction, mesh, &acks_of(now)).await?;
+                    note_acks(now, changed);
+                }
+                _ => accept_all(&transaction, mesh, now, undo).await?,
+            }
+        }
+        // Whether a commit whose answer was lost took place, only a look-up tells: `Unavailable` (BR-09).
+        Ok(transaction.commit().await?)
+    }
+
+    /// Accepts and acknowledgements, in two trips to the server or in one. Neither asks about the other: what is
+    /// acknowledged was committed before it could be pushed.
+    async fn at_once(
+        &self,
+        client: &Object,
+        mesh: MeshId,
+        group: &mut [Waiting],
+    ) -> Result<(), JobError> {
+        let (messages, jobs) = (messages_of(group), acks_of(group));
+        if messages.is_empty() && !jobs.is_empty() {
+            let changed = acks::at_once(client, mesh, &jobs).await?;
+            note_acks(group, changed);
+            return Ok(());
+        }
+        let done = accept::at_once(client, mesh, &messages, &jobs, &self.kept);
+        let (accepted, changed) = done.await?;
+        hand_out(group, accepted);
+        note_acks(group, changed);
+        Ok(())
     }
 
     /// Nothing that can panic half way runs under this lock.
@@ -245,57 +314,6 @@ fn answer(group: Vec<Waiting>, committed: Result<(), JobError>) {
     for work in group {
         work.settle(committed.clone());
     }
-}
-
-async fn transact(
-    client: &mut Object,
-    mesh: MeshId,
-    group: &mut [Waiting],
-    undo: Undo,
-) -> Result<(), JobError> {
-    let is_plain = !group.iter().any(|work| matches!(work, Waiting::Job(_)));
-    if is_plain && undo == Undo::Group {
-        return at_once(client, mesh, group).await;
-    }
-    let transaction = client.transaction().await?;
-    let key = mesh_key(mesh);
-    if !sql::exists(&transaction, LOCK, &[&key]).await? {
-        return Err(StorageError::UnknownMesh(mesh).into());
-    }
-    let mut rest = group;
-    while !rest.is_empty() {
-        let accepts = rest
-            .iter()
-            .take_while(|work| matches!(work, Waiting::Accept(_)))
-            .count();
-        let (now, later) = rest.split_at_mut(accepts.max(1));
-        rest = later;
-        match now {
-            [Waiting::Job(job)] => job.run(&transaction).await?,
-            [Waiting::Ack(_)] => {
-                let changed = acks::mark(&transaction, mesh, &acks_of(now)).await?;
-                note_acks(now, changed);
-            }
-            _ => accept_all(&transaction, mesh, now, undo).await?,
-        }
-    }
-    // Whether a commit whose answer was lost took place, only a look-up tells: `Unavailable` (BR-09).
-    Ok(transaction.commit().await?)
-}
-
-/// Accepts and acknowledgements, in two trips to the server. Neither asks about the other: what is acknowledged was
-/// committed before it could be pushed.
-async fn at_once(client: &Object, mesh: MeshId, group: &mut [Waiting]) -> Result<(), JobError> {
-    let (messages, jobs) = (messages_of(group), acks_of(group));
-    if messages.is_empty() && !jobs.is_empty() {
-        let changed = acks::at_once(client, mesh, &jobs).await?;
-        note_acks(group, changed);
-        return Ok(());
-    }
-    let (accepted, changed) = accept::at_once(client, mesh, &messages, &jobs).await?;
-    hand_out(group, accepted);
-    note_acks(group, changed);
-    Ok(())
 }
 
 /// Accepts that stand side by side are one set.

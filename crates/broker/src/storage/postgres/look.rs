@@ -8,6 +8,7 @@ use super::super::error::StorageError;
 use super::super::rows::{Consumed, Look, SendId};
 use super::columns::{Columns, member_key, mesh_key};
 use super::error::JobError;
+use super::record::{Cell, Record};
 use super::roster::require_mesh;
 use super::sql::{query, query_opt};
 
@@ -16,10 +17,9 @@ use super::sql::{query, query_opt};
 pub(super) const KNOWN: &str = "
 SELECT d.wire_fingerprint, d.broker_message_id, d.epoch, d.seq, d.history_available, d.first_seen_at,
     a.agent IS NOT NULL
-FROM unnest($2::bytea[], $3::bytea[], $4::text[], $5::text[])
-    WITH ORDINALITY AS k (id_key, member, agent, client_message_id, place)
+FROM unnest($2::sent_id[]) WITH ORDINALITY AS k (id_key, member, agent, client_id, place)
 LEFT JOIN LATERAL (SELECT c.* FROM client_message_dedupe c WHERE c.mesh_id = $1 AND c.id_key = k.id_key
-    AND c.sender_member = k.member AND c.sender_agent = k.agent AND c.client_message_id = k.client_message_id
+    AND c.sender_member = k.member AND c.sender_agent = k.agent AND c.client_message_id = k.client_id
     OFFSET 0) AS d ON TRUE
 LEFT JOIN LATERAL (SELECT o.agent FROM agent o
     WHERE o.mesh_id = $1 AND o.member_id = k.member AND o.agent = k.agent OFFSET 0) AS a ON TRUE
@@ -77,6 +77,16 @@ pub(super) fn consumed_of(columns: &mut Columns<'_>) -> Result<Option<Consumed>,
     }))
 }
 
+/// As [`KNOWN`] is asked.
+fn record(id: &SendId) -> Record<'_, 4> {
+    Record([
+        Cell::Bytes(&id.key.0),
+        Cell::Id(id.sender.member.0),
+        Cell::text(id.sender.agent.as_str()),
+        Cell::text(id.client_message_id.as_str()),
+    ])
+}
+
 pub(super) async fn known<C: GenericClient>(
     client: &C,
     mesh: MeshId,
@@ -87,8 +97,8 @@ pub(super) async fn known<C: GenericClient>(
         require_mesh(client, mesh).await?;
         return Ok(Vec::new());
     }
-    let arrays = IdArrays::of(ids.iter().copied());
-    let rows = query(client, KNOWN, &arrays.params(&key)).await?;
+    let records: Vec<Record<'_, 4>> = ids.iter().map(|id| record(id)).collect();
+    let rows = query(client, KNOWN, &[&key, &records]).await?;
     if rows.is_empty() {
         return Err(StorageError::UnknownMesh(mesh).into());
     }

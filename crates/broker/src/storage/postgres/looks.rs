@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use deadpool_postgres::{Object, Pool};
 use heddle_core::ids::MeshId;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
@@ -81,7 +82,12 @@ impl Looks {
         drop(all);
         let this = Arc::clone(self);
         self.leaders.spawn(async move {
-            while let Some(group) = this.next(mesh) {
+            loop {
+                // All others that are ready have their turn first, and are answered along.
+                yield_now().await;
+                let Some(group) = this.next(mesh) else {
+                    return;
+                };
                 this.answer(mesh, group).await;
             }
         });
@@ -130,11 +136,15 @@ impl Looks {
         let client = self.pool.get().await?;
         self.statements.fetch_add(1, Ordering::Relaxed);
         let looking = timeout(READ_WAIT, look::known(&client, mesh, ids)).await;
-        looking.unwrap_or_else(|_| {
-            // It may still be at work there: nobody else gets this connection.
+        let late = |_| Err(JobError::TimedOut(READ_WAIT.as_secs()));
+        let looked = looking.unwrap_or_else(late);
+        // It may still be at work there, or what it has prepared is of no use: nobody else gets this connection.
+        let is_unfit =
+            |error: &JobError| matches!(error, JobError::TimedOut(_)) || error.is_outdated();
+        if looked.as_ref().is_err_and(is_unfit) {
             drop(Object::take(client));
-            Err(JobError::TimedOut(READ_WAIT.as_secs()))
-        })
+        }
+        looked
     }
 
     /// Nothing that can panic half way runs under this lock.

@@ -15,6 +15,7 @@ const STEPS: &[(i64, &str)] = &[
     (6, include_str!("schema_v6.sql")),
     (7, include_str!("schema_v7.sql")),
     (8, include_str!("schema_v8.sql")),
+    (9, include_str!("schema_v9.sql")),
 ];
 
 const LOCK: &str = "SELECT pg_advisory_xact_lock(7264517012874)";

@@ -33,6 +33,7 @@ mod parting;
 mod parts;
 mod presence;
 mod queues;
+mod record;
 mod retention;
 mod roster;
 mod settings;

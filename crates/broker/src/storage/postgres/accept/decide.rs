@@ -7,6 +7,7 @@ use heddle_core::ids::{HistoryId, IdKey, MemberId, Party};
 use heddle_core::names::QueueName;
 
 use super::super::super::rows::{Accepted, Consumed, Destination, NewMessage};
+use super::asked::Sender;
 use super::facts::Facts;
 use crate::accept::b2_resolve::{Resolution, barred, resolve};
 
@@ -66,7 +67,7 @@ impl<'m> Set<'m> {
             new.wire_fingerprint,
             recipients.is_some(),
         );
-        let bar = self.facts.barred.get(&new.id.sender.member).copied();
+        let bar = self.sender(new).and_then(|sender| sender.bar);
         if let Some(bar) = barred(row.resolution, bar, new.is_heard) {
             return Accepted::Barred(bar);
         }
@@ -87,21 +88,25 @@ impl<'m> Set<'m> {
         }
     }
 
+    fn sender(&self, new: &NewMessage) -> Option<&Sender> {
+        self.facts.found.senders.get(&new.id.sender.member)
+    }
+
     fn is_superseded(&self, new: &NewMessage) -> bool {
-        let latest = self.facts.generations.get(&new.id.sender.member);
+        let latest = self.sender(new).and_then(|sender| sender.generation);
         new.session
-            .zip(latest.copied())
+            .zip(latest)
             .is_some_and(|(session, latest)| session < latest)
     }
 
     fn recipients(&self, destination: &Destination) -> Option<Arc<[MemberId]>> {
         match destination {
             Destination::Topic(topic) => {
-                let members = self.facts.topics.get(topic)?;
-                Some(members.iter().copied().collect())
+                let subscribers = self.facts.found.subscribers(topic)?;
+                Some(Arc::clone(&subscribers.members))
             }
             Destination::Dm(party) => {
-                let exists = self.facts.agents.contains(party);
+                let exists = self.facts.found.is_mailbox(party);
                 exists.then(|| Arc::from([party.member]))
             }
             // Made by the first message, in its own place: nobody is woken by it.
@@ -115,12 +120,13 @@ impl<'m> Set<'m> {
         new: &NewMessage,
         recipients: Arc<[MemberId]>,
     ) -> (Arc<[MemberId]>, Vec<MemberId>) {
-        if self.facts.grants.is_empty() {
+        let refusing = self.sender(new).map(|sender| &sender.refusing);
+        let Some(refusing) = refusing.filter(|refusing| !refusing.is_empty()) else {
             return (recipients, Vec::new());
-        }
-        let (sender, kind) = (new.id.sender.member, new.destination.kind());
+        };
+        let kind = new.destination.kind();
         let granted = |member: &MemberId| {
-            let row = self.facts.grants.get(&(sender, *member));
+            let row = refusing.get(member);
             row.is_none_or(|granted| granted.allow(kind))
         };
         let (allowed, withheld): (Vec<MemberId>, _) =
@@ -155,7 +161,7 @@ impl<'m> Set<'m> {
             first_seen_at: new.accepted_at,
         };
         self.fresh.insert(new.id.key, consumed);
-        let exists = |party: &&Party| self.facts.agents.contains(*party);
+        let exists = |party: &&Party| self.facts.found.is_mailbox(party);
         self.decided.placed.push(Placed {
             new,
             at,

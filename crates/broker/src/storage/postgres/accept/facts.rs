@@ -2,6 +2,7 @@
 //! in the set asks for is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use deadpool_postgres::{GenericClient, Object};
 use futures_util::future::{BoxFuture, try_join, try_join_all};
@@ -12,13 +13,14 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::super::super::error::StorageError;
-use super::super::super::rows::{Consumed, Destination, NewMessage};
+use super::super::super::rows::{Consumed, NewMessage};
 use super::super::columns::{Columns, member_key, mesh_key, message_key};
 use super::super::error::JobError;
-use super::super::grants::{self, GrantMap};
+use super::super::grants;
 use super::super::line::LOCK;
 use super::super::look::{IdArrays, consumed_of};
 use super::super::sql::{Params, query};
+use super::asked::{Asked, Found, Sender, Subscribers};
 
 /// For each message in its place: the row that holds its id, if there is one, and whether the id that was minted for it
 /// is taken. Ids are minted anew for every message: one that is taken is a fault of ours, and its message's alone.
@@ -39,8 +41,8 @@ LEFT JOIN LATERAL (SELECT t.broker_message_id FROM message t
 ORDER BY k.place";
 
 const TOPICS: &str = "
-SELECT DISTINCT t.topic, s.member_id FROM topic t
-LEFT JOIN LATERAL (SELECT o.member_id FROM topic_subscription o
+SELECT t.topic, s.member_id, s.agent FROM topic t
+LEFT JOIN LATERAL (SELECT o.member_id, o.agent FROM topic_subscription o
     WHERE o.mesh_id = $1 AND o.topic = t.topic OFFSET 0) AS s ON TRUE
 WHERE t.mesh_id = $1 AND t.topic = ANY ($2)";
 
@@ -65,22 +67,15 @@ pub(super) struct Facts {
     pub(super) next: HistoryId,
     /// For each message, in order.
     pub(super) consumed: Vec<Option<Consumed>>,
-    /// Those that exist, with whoever has subscribed.
-    pub(super) topics: BTreeMap<TopicName, BTreeSet<MemberId>>,
-    /// Those that exist, of all that are meant or mentioned.
-    pub(super) agents: BTreeSet<Party>,
     pub(super) queues: BTreeSet<QueueName>,
     pub(super) taken: BTreeSet<BrokerMessageId>,
     pub(super) last_op: HistoryId,
-    /// The number of the latest session of each sender.
-    pub(super) generations: BTreeMap<MemberId, u64>,
-    /// Those of them that may not speak.
-    pub(super) barred: BTreeMap<MemberId, Bar>,
-    /// By sender and recipient, where that is not everything.
-    pub(super) grants: GrantMap,
+    /// About the mesh.
+    pub(super) found: Arc<Found>,
 }
 
-/// Begins a transaction with the lock of the mesh's row, and looks: one trip to the server.
+/// Begins a transaction with the lock of the mesh's row, and looks: one trip to the server. With the mark under which
+/// it was found.
 ///
 /// IMPORTANT: the server runs what it is sent in order, and each statement sees what was committed before it ran: the
 /// look-ups see everything that was committed before the lock was given (C4). They are sent in this order because every
@@ -89,10 +84,10 @@ pub(super) async fn begin(
     client: &Object,
     mesh: MeshId,
     messages: &[&NewMessage],
-) -> Result<Facts, JobError> {
+) -> Result<(Facts, i64), JobError> {
     let begin = async { Ok(client.batch_execute("BEGIN").await?) };
-    let ((), facts) = try_join(begin, look(client, mesh, messages)).await?;
-    Ok(facts)
+    let ((), looked) = try_join(begin, look(client, mesh, messages)).await?;
+    Ok(looked)
 }
 
 /// Everything that [`begin`] may run.
@@ -107,31 +102,32 @@ pub(super) const STATEMENTS: [&str; 8] = [
     grants::OF_SENDERS,
 ];
 
-/// Under the lock of the mesh's row, which it takes if the transaction has not.
+/// Under the lock of the mesh's row, which it takes if the transaction has not. With the mark of that row.
 pub(super) async fn look<C: GenericClient>(
     transaction: &C,
     mesh: MeshId,
     messages: &[&NewMessage],
-) -> Result<Facts, JobError> {
+) -> Result<(Facts, i64), JobError> {
     let asked = Asked::by(messages);
+    let keys = AskedKeys::of(&asked, messages);
     let key = mesh_key(mesh);
     let ids = IdArrays::of(messages.iter().map(|new| &new.id));
-    let [_, keys, members, agents, client_ids] = ids.params(&key);
-    let consumed = [&key, keys, members, agents, client_ids, &asked.minted];
+    let [_, id_keys, members, agents, client_ids] = ids.params(&key);
+    let consumed = [&key, id_keys, members, agents, client_ids, &keys.minted];
     let key_only = [&key as Param<'_>];
     let (topics, queues) = (
-        [&key as Param<'_>, &asked.topics],
-        [&key as Param<'_>, &asked.queues],
+        [&key as Param<'_>, &keys.topics],
+        [&key as Param<'_>, &keys.queues],
     );
-    let parties = [&key as Param<'_>, &asked.members, &asked.agents];
-    let senders = [&key as Param<'_>, &asked.senders];
+    let parties = [&key as Param<'_>, &keys.members, &keys.agents];
+    let senders = [&key as Param<'_>, &keys.senders];
     let ask = |sql, params, is_asked| when(is_asked, transaction, sql, params);
     let answers = try_join_all([
         ask(LOCK, &key_only, true),
         ask(CONSUMED, &consumed, true),
-        ask(TOPICS, &topics, !asked.topics.is_empty()),
-        ask(AGENTS, &parties, !asked.agents.is_empty()),
-        ask(QUEUES, &queues, !asked.queues.is_empty()),
+        ask(TOPICS, &topics, !keys.topics.is_empty()),
+        ask(AGENTS, &parties, !keys.agents.is_empty()),
+        ask(QUEUES, &queues, !keys.queues.is_empty()),
         ask(LAST_OP, &key_only, asked.has_ops),
         ask(SENDERS, &senders, true),
         ask(grants::OF_SENDERS, &senders, true),
@@ -149,24 +145,27 @@ pub(super) async fn look<C: GenericClient>(
     ] = answers
         .try_into()
         .map_err(|_| JobError::BadRow("each question has an answer".to_owned()))?;
-    let (generations, barred) = who_sends(&senders)?;
     let first = line.first().ok_or(StorageError::UnknownMesh(mesh))?;
+    let mut line = Columns::of(first);
+    let (next, mark) = (line.history_id()?, line.plain()?);
     let (consumed, taken) = known(&consumed, messages)?;
-    Ok(Facts {
-        next: Columns::of(first).history_id()?,
+    let found = Found {
+        topics: subscribers(&asked, &topics)?,
+        mailboxes: mailboxes(&asked, &agents)?,
+        senders: who_sends(&asked, &senders, &granted)?,
+    };
+    let facts = Facts {
+        next,
         consumed,
-        topics: subscribers(&topics)?,
-        agents: read(&agents, Columns::party)?,
         queues: read(&queues, Columns::queue)?,
         taken,
         last_op: match last_op.first() {
             None => HistoryId::ZERO,
             Some(row) => Columns::of(row).history_id()?,
         },
-        generations,
-        barred,
-        grants: grants::map(&granted)?,
-    })
+        found: Arc::new(found),
+    };
+    Ok((facts, mark))
 }
 
 type Param<'p> = &'p (dyn ToSql + Sync);
@@ -187,42 +186,34 @@ fn when<'q, C: GenericClient>(
     })
 }
 
-/// What a set asks about, each once.
-struct Asked<'m> {
+/// What a set asks about, column by column.
+struct AskedKeys<'m> {
     topics: Vec<&'m str>,
     queues: Vec<&'m str>,
-    /// Mailboxes that are meant or mentioned.
+    /// Of mailboxes.
     members: Vec<Vec<u8>>,
     agents: Vec<&'m str>,
     /// In order, one for each message.
     minted: Vec<Vec<u8>>,
     senders: Vec<Vec<u8>>,
-    has_ops: bool,
 }
 
-impl<'m> Asked<'m> {
-    fn by(messages: &[&'m NewMessage]) -> Self {
-        let (members, agents) = meant(messages);
+impl<'m> AskedKeys<'m> {
+    fn of(asked: &Asked<'m>, messages: &[&'m NewMessage]) -> Self {
+        let parties = asked.mailboxes.iter();
+        let (members, agents) = parties
+            .map(|party| (member_key(party.member), party.agent.as_str()))
+            .unzip();
         let minted = messages
             .iter()
             .map(|new| message_key(new.broker_message_id));
-        let senders: BTreeSet<MemberId> = messages.iter().map(|new| new.id.sender.member).collect();
         Self {
-            topics: distinct(messages, |destination| match destination {
-                Destination::Topic(topic) => Some(topic.as_str()),
-                _ => None,
-            }),
-            queues: distinct(messages, |destination| match destination {
-                Destination::Queue(queue) => Some(queue.as_str()),
-                _ => None,
-            }),
+            topics: asked.topics.iter().map(|one| one.as_str()).collect(),
+            queues: asked.queues.iter().map(|one| one.as_str()).collect(),
             members,
             agents,
             minted: minted.collect(),
-            senders: senders.into_iter().map(member_key).collect(),
-            has_ops: messages
-                .iter()
-                .any(|new| new.destination == Destination::Log),
+            senders: asked.senders.iter().map(|one| member_key(*one)).collect(),
         }
     }
 }
@@ -251,57 +242,61 @@ fn read<'r, T, C: FromIterator<T>>(
     rows.iter().map(|row| one(&mut Columns::of(row))).collect()
 }
 
-type Senders = (BTreeMap<MemberId, u64>, BTreeMap<MemberId, Bar>);
-
-fn who_sends(rows: &[Row]) -> Result<Senders, JobError> {
-    let (mut generations, mut barred) = Senders::default();
+/// By [`SENDERS`] and [`grants::OF_SENDERS`].
+fn who_sends(
+    asked: &Asked<'_>,
+    rows: &[Row],
+    granted: &[Row],
+) -> Result<BTreeMap<MemberId, Sender>, JobError> {
+    let nobody = asked.senders.iter().map(|one| (*one, Sender::default()));
+    let mut senders: BTreeMap<MemberId, Sender> = nobody.collect();
     for row in rows {
         let mut columns = Columns::of(row);
-        let member = columns.member()?;
-        generations.insert(member, columns.number()?);
-        match (columns.maybe_wall()?, columns.maybe_wall()?) {
-            (Some(_), _) => barred.insert(member, Bar::Revoked),
-            (None, Some(_)) => barred.insert(member, Bar::Blocked),
+        let sender = senders.entry(columns.member()?).or_default();
+        sender.generation = Some(columns.number()?);
+        sender.bar = match (columns.maybe_wall()?, columns.maybe_wall()?) {
+            (Some(_), _) => Some(Bar::Revoked),
+            (None, Some(_)) => Some(Bar::Blocked),
             (None, None) => None,
         };
     }
-    Ok((generations, barred))
+    for ((sender, member), granted) in grants::map(granted)? {
+        let sender = senders.entry(sender).or_default();
+        sender.refusing.insert(member, granted);
+    }
+    Ok(senders)
 }
 
-fn subscribers(rows: &[Row]) -> Result<BTreeMap<TopicName, BTreeSet<MemberId>>, JobError> {
-    let mut topics: BTreeMap<TopicName, BTreeSet<MemberId>> = BTreeMap::new();
+/// By [`TOPICS`].
+fn subscribers(
+    asked: &Asked<'_>,
+    rows: &[Row],
+) -> Result<BTreeMap<TopicName, Option<Subscribers>>, JobError> {
+    let mut found: BTreeMap<TopicName, BTreeSet<Party>> = BTreeMap::new();
     for row in rows {
         let mut columns = Columns::of(row);
-        let members = topics.entry(columns.topic()?).or_default();
-        let nobody: Option<&[u8]> = row.try_get(1)?;
-        if nobody.is_some() {
-            members.insert(columns.member()?);
-        }
+        let mailboxes = found.entry(columns.topic()?).or_default();
+        mailboxes.extend(columns.maybe_party()?);
     }
-    Ok(topics)
+    let mut of_topic = |topic: &TopicName| {
+        let mailboxes = found.remove(topic)?;
+        let members: BTreeSet<MemberId> = mailboxes.iter().map(|one| one.member).collect();
+        Some(Subscribers {
+            members: members.into_iter().collect(),
+            mailboxes: mailboxes.into_iter().collect(),
+        })
+    };
+    let topics = asked.topics.iter();
+    Ok(topics
+        .map(|topic| ((*topic).clone(), of_topic(topic)))
+        .collect())
 }
 
-/// Recipients of direct messages, and everybody who is mentioned; each once.
-fn meant<'m>(messages: &[&'m NewMessage]) -> (Vec<Vec<u8>>, Vec<&'m str>) {
-    let direct = messages.iter().filter_map(|new| match &new.destination {
-        Destination::Dm(party) => Some(party),
-        _ => None,
-    });
-    let mentioned = messages.iter().flat_map(|new| &new.mentions);
-    let parties: BTreeSet<&'m Party> = direct.chain(mentioned).collect();
-    parties
-        .into_iter()
-        .map(|party| (member_key(party.member), party.agent.as_str()))
-        .unzip()
-}
-
-fn distinct<'m>(
-    messages: &[&'m NewMessage],
-    name: impl Fn(&'m Destination) -> Option<&'m str>,
-) -> Vec<&'m str> {
-    let names: BTreeSet<&str> = messages
-        .iter()
-        .filter_map(|new| name(&new.destination))
-        .collect();
-    names.into_iter().collect()
+/// By [`AGENTS`].
+fn mailboxes(asked: &Asked<'_>, rows: &[Row]) -> Result<BTreeMap<Party, bool>, JobError> {
+    let found: BTreeSet<Party> = read(rows, Columns::party)?;
+    let all = asked.mailboxes.iter();
+    Ok(all
+        .map(|party| ((*party).clone(), found.contains(*party)))
+        .collect())
 }

@@ -1,8 +1,11 @@
 //! B2 and B3 in SQL, for a set: a fixed number of statements looks, a pure function decides, a fixed number
 //! of statements writes, however many messages there are.
 
+mod asked;
 mod decide;
 mod facts;
+mod kept;
+mod swift;
 mod write;
 
 use deadpool_postgres::{GenericClient, Object, Transaction};
@@ -11,6 +14,7 @@ use heddle_core::ids::MeshId;
 use super::super::rows::{Accepted, NewMessage};
 use super::acks::{self, AckJob};
 use super::error::JobError;
+pub(super) use kept::Kept;
 
 /// How far a failed write is undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,25 +58,61 @@ pub(super) async fn accept(
     Ok(answers)
 }
 
-/// The same for a whole transaction of its own, with the acknowledgements that stand beside it, in two trips to the
-/// server: what stands in line behind it waits for trips more than for work. After an error the connection may be in the
-/// middle of a transaction: the caller undoes it.
+/// The same for a whole transaction of its own, with the acknowledgements that stand beside it. In one trip to the server
+/// where everything that it asks was read before (`swift`); else in two, because what stands in line behind it waits for
+/// trips more than for work. After an error the connection may be in the middle of a transaction: the caller undoes it.
 pub(super) async fn at_once(
     client: &Object,
     mesh: MeshId,
     messages: &[&NewMessage],
     acked: &[&AckJob],
+    kept: &Kept,
+) -> Result<(Vec<Accepted>, Vec<usize>), JobError> {
+    let mut acked = acked;
+    let mut acks_changed = None;
+    if let Some((mark, found)) = kept.of(mesh, messages)
+        && let Some(plan) = swift::plan(messages, mark, &found)
+    {
+        match plan.run(client, mesh, acked, kept).await {
+            Ok(swift::Ran {
+                answers: Some(answers),
+                changed,
+            }) => return Ok((answers, changed)),
+            Ok(ran) => {
+                acked = &[];
+                acks_changed = Some(ran.changed);
+            }
+            // Nothing of it was written, and behind the lock it can be told why.
+            Err(error) if error.is_violation() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let (answers, changed) = behind_the_lock(client, mesh, messages, acked, kept).await?;
+    Ok((answers, acks_changed.unwrap_or(changed)))
+}
+
+async fn behind_the_lock(
+    client: &Object,
+    mesh: MeshId,
+    messages: &[&NewMessage],
+    acked: &[&AckJob],
+    kept: &Kept,
 ) -> Result<(Vec<Accepted>, Vec<usize>), JobError> {
     prepare(client).await?;
-    let facts = facts::begin(client, mesh, messages).await?;
+    let (facts, mark) = facts::begin(client, mesh, messages).await?;
+    kept.learn(mesh, mark, &facts.found);
     let decided = decide::decide(messages, facts);
     let changed = write::write_and_commit(client, mesh, &decided, acked).await?;
+    let placed = decided.placed.iter();
+    kept.wrote(mesh, placed.map(|placed| placed.new.id.key));
     Ok((decided.answers, changed))
 }
 
 /// Everything that a group may run.
 pub(super) fn statements() -> impl Iterator<Item = &'static str> {
-    let writes = write::STATEMENTS.into_iter().chain([acks::DELIVERED]);
+    let writes = write::STATEMENTS
+        .into_iter()
+        .chain([acks::DELIVERED, swift::SWIFT]);
     facts::STATEMENTS.into_iter().chain(writes)
 }
 
@@ -94,7 +134,7 @@ async fn set(
         return Ok(Vec::new());
     }
     prepare(transaction).await?;
-    let facts = facts::look(transaction, mesh, messages).await?;
+    let (facts, _) = facts::look(transaction, mesh, messages).await?;
     let decided = decide::decide(messages, facts);
     write::write(transaction, mesh, &decided).await?;
     Ok(decided.answers)

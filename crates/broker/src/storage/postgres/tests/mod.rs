@@ -6,6 +6,7 @@ mod mend;
 mod opening;
 mod plans;
 mod sets;
+mod swift;
 mod waiting;
 
 use heddle_core::clock::WallMs;

@@ -13,7 +13,7 @@ use crate::storage::{Accepted, Ack, Storage as _, Upkeep as _};
 use crate::test_support::{Gate, envelope, member, mesh, party, postgres, refused_code, send_item};
 
 /// How often the statements of the one connection that writes were run.
-async fn statements_run(storage: &PostgresStorage) -> i64 {
+pub(super) async fn statements_run(storage: &PostgresStorage) -> i64 {
     let client = storage.writer().await.unwrap();
     let sql =
         "SELECT coalesce(sum(generic_plans + custom_plans), 0)::bigint FROM pg_prepared_statements
