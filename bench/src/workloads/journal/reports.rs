@@ -32,7 +32,7 @@ pub(super) fn of(f: &Figures) -> Report {
         "P13, P14: until the answer; projections follow it, before the next mutation begins. Bare and product, single and group take turns",
     );
     report.remark(
-        "P15: the floor reads every segment and parses every line into its fields, by one thread, and checks nothing. Caches and files were all removed before a rebuild; the index serves every entity, from the journal, until its file is there",
+        "P15: the floor reads every segment and parses every line into its fields, by one thread, and checks nothing. Caches were removed and files moved away before a rebuild; the index serves every entity, from the journal, until its file is there",
     );
     report.remark(
         "JN-37: a cold read is `heddle journal show` without caches; what 20 agents wait is from call to answer, append and sync included",

@@ -143,7 +143,8 @@ impl Journal {
             let Ok(manifest) = checkpoint::parse(&bytes) else {
                 continue;
             };
-            for entity in &manifest.entities {
+            // One that was erased before is here, and there is nothing to do.
+            for entity in manifest.entities.iter().chain(&manifest.tombstones) {
                 if target.is_item(entity.item_type.as_str(), entity.item_id.as_str()) {
                     let t = entity.item_type.as_str().to_owned();
                     job.entities.push((t, item_id.to_owned()));
