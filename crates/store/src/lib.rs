@@ -49,11 +49,11 @@ pub use checkup::{Checkup, MeshCheck, check_up, problem_in};
 pub use compact::{Compacted, compact_database};
 pub use data::{
     Applied, Called, ChangeKey, ClockRow, DataStory, DumpPage, FileBytes, FileFilter, FileFind,
-    FileRow, HeldTask, KnownChange, Loss, LossAbout, LossKind, LossSide, LostValue, MemoryFilter,
-    MemoryMatch, MemoryRow, Merged, MissingBlob, ModelRow, NewContent, NewFile, NewTask, Receipt,
-    StateFilter, StateRow, StoryArrival, StoryRequest, StoryRow, Swept, Taken, TaskFilter,
-    TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish, VectorCount, VectorCursor, VectorFilter,
-    VectorHit, VectorMove, VectorQuery, VectorRow, WantedBlob,
+    FileRow, HeldTask, IS_CHANGED, KnownChange, Loss, LossAbout, LossKind, LossSide, LostValue,
+    MemoryFilter, MemoryMatch, MemoryRow, Merged, MissingBlob, ModelRow, NewContent, NewFile,
+    NewTask, Receipt, StateFilter, StateRow, StoryArrival, StoryRequest, StoryRow, Swept, Taken,
+    TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish, VectorCount, VectorCursor,
+    VectorFilter, VectorHit, VectorMove, VectorQuery, VectorRow, WantedBlob,
 };
 pub use effects_used::had_effects;
 pub use error::StoreError;

@@ -86,9 +86,7 @@ fn changed_tasks(connection: &Connection) -> rusqlite::Result<Option<String>> {
         Err(error) => return Ok(Some(error.to_string())),
     };
     let shown = found.iter().take(NAMED_MAX);
-    let shown: Vec<String> = shown
-        .map(|(id, title)| format!("task {title:?} ({id})"))
-        .collect();
+    let shown: Vec<String> = shown.map(|id| format!("task {id}")).collect();
     let says = || {
         format!(
             "tasks are not what their steps made them: {}",

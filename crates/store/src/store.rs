@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use heddle_core::clock::WallMs;
 use heddle_core::limits::WRITE_QUEUE_MAX;
@@ -34,6 +35,8 @@ pub struct Store {
     log_bounds: Arc<LogBounds>,
     /// Where a read notes what it goes on without; without it, such a row is an error.
     pub(crate) left_out: Option<LeftOut>,
+    /// Whether anybody has met what cannot be right since it was last asked.
+    has_met_damage: Arc<AtomicBool>,
 }
 
 impl Store {
@@ -61,6 +64,7 @@ impl Store {
             turns: Arc::default(),
             vector_cache: VectorCache::default(),
             left_out: None,
+            has_met_damage: Arc::default(),
         };
         store.database.write_blocking(unclean::mark_open)?;
         store.seal_rows()?;
@@ -164,7 +168,7 @@ impl Store {
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
         T: Send + 'static,
     {
-        Ok(self.database.write(job).await?)
+        self.noted(self.database.write(job).await)
     }
 
     /// The same for a job whose only change is one statement; it needs no savepoint.
@@ -203,7 +207,7 @@ impl Store {
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
         T: Send + 'static,
     {
-        Ok(self.database.read(job).await?)
+        self.noted(self.database.read(job).await)
     }
 
     /// The same for a few rows by their key, which the caller reads where it stands.
@@ -212,7 +216,20 @@ impl Store {
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
         T: Send + 'static,
     {
-        Ok(self.database.read_few(job).await?)
+        self.noted(self.database.read_few(job).await)
+    }
+
+    fn noted<T, E: Into<StoreError>>(&self, done: Result<T, E>) -> Result<T, StoreError> {
+        let done = done.map_err(Into::into);
+        if let Err(StoreError::Corrupt(_)) = &done {
+            self.has_met_damage.store(true, Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Whether a row that cannot be right was met since this was last asked. A hint: who wants to know looks.
+    pub fn take_met_damage(&self) -> bool {
+        self.has_met_damage.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -30,16 +30,13 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
-    /// A task whose row is not what was folded from its steps; it has no place that anybody takes out.
-    fn task(id: TaskId, title: &str) -> Self {
+    /// A task whose row is not what was folded from its steps, by its id: its title may be what was changed. It has no place
+    /// that anybody takes out.
+    fn task(id: TaskId) -> Self {
         Self {
             table: "task",
             place: 0,
-            name: if title.is_empty() {
-                id.to_string()
-            } else {
-                title.to_owned()
-            },
+            name: id.to_string(),
             ahead: None,
         }
     }
@@ -164,12 +161,7 @@ impl Store {
             }
         }
         let tasks = self.read(move |connection| task_problems(connection, Some(mesh), rows_max));
-        found.extend(
-            tasks
-                .await?
-                .into_iter()
-                .map(|(id, title)| Unreadable::task(id, &title)),
-        );
+        found.extend(tasks.await?.into_iter().map(Unreadable::task));
         Ok(found)
     }
 
@@ -178,8 +170,8 @@ impl Store {
         self.read(|connection| {
             let mut found = strays(connection)?;
             found.extend(stray_steps(connection)?);
-            for (id, title) in task_problems(connection, None, u64::MAX)? {
-                let (id, of) = (id.to_bytes(), Unreadable::task(id, &title));
+            for id in task_problems(connection, None, u64::MAX)? {
+                let (id, of) = (id.to_bytes(), Unreadable::task(id));
                 if connection.prepare_cached(HAS_NO_MESH)?.exists([id])? {
                     found.push(of);
                 }
@@ -343,7 +335,7 @@ fn stray_steps(connection: &Connection) -> Result<Vec<Unreadable>, StoreError> {
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         if let Err(StoreError::Corrupt(_)) = TASK_OP.check(row) {
-            found.push(Unreadable::task(TaskId::from_bytes(row.get(1)?), ""));
+            found.push(Unreadable::task(TaskId::from_bytes(row.get(1)?)));
         }
     }
     Ok(found)

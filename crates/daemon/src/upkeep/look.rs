@@ -24,6 +24,9 @@ const NAMED_MAX: usize = 3;
 /// What helps with rows that cannot be right.
 pub(crate) const SENSELESS_NEXT: &str = "Trying again does not help: `heddle down`, then `heddle doctor --repair` mends \
     what can be mended, names what is lost and keeps the file; or put a backup back with `heddle daemon restore FILE`.";
+/// What helps with a row that a disk has changed: its owner may know it better than any log.
+pub(crate) const CHANGED_NEXT: &str = "Write it again or delete it, which mends it (a task is mended by its next step); or `heddle down`, \
+    then `heddle doctor --repair`, which in a shared mesh brings it back from the others and keeps the file.";
 /// What a person writes, and may want others to read.
 const THEIRS: [&str; 3] = ["config.toml", "hooks.toml", "hooks"];
 

@@ -32,7 +32,7 @@ pub use files::{
 };
 pub use full_disk::FullDisk;
 pub use heddle_store::{Steps, Undone};
-pub(crate) use look::SENSELESS_NEXT;
+pub(crate) use look::{CHANGED_NEXT, SENSELESS_NEXT};
 pub use look::{findings, look};
 pub use misplaced::{
     Misplaced, first_in as first_misplaced_in, first_of as first_misplaced, foreign_next,

@@ -48,6 +48,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// A sentence for the status; none where all is well, which costs nothing then.
 pub(crate) async fn degraded(shared: &Shared) -> Option<String> {
+    shared.unreadable.suspect(shared.store.take_met_damage());
     if !shared.unreadable.0.load(Ordering::Relaxed) {
         return None;
     }

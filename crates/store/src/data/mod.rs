@@ -47,6 +47,7 @@ pub(crate) use clock::{begin_life_above, read as clock_of, set as set_clock};
 pub(crate) use fill::{Cursor as FillCursor, step as fill_step};
 pub(crate) use lost_writes::over_of_sent_row;
 pub(crate) use outgoing::queue_published;
+pub use seal::IS_CHANGED;
 pub(crate) use take::take_in;
 pub(crate) use task::{Refolded, fold_anew as fold_tasks_anew, problems as task_problems};
 

@@ -20,7 +20,7 @@ pub(crate) type Digest = [u8; 32];
 type Half = [u8; 16];
 
 /// Why a row is not shown, in words.
-pub(crate) const IS_CHANGED: &str =
+pub const IS_CHANGED: &str =
     "it is not what was written here; the disk, or another program, has changed it";
 
 /// A table whose rows are sealed.

@@ -192,14 +192,14 @@ fn waits_for(connection: &Connection, mesh: MeshId, row: &TaskRow) -> Result<u64
     Ok(count)
 }
 
-const ROWS: &str = "SELECT mesh_id, task_id, title FROM tasks ORDER BY place LIMIT ?1";
+const ROWS: &str = "SELECT mesh_id, task_id FROM tasks ORDER BY place LIMIT ?1";
 
-/// Tasks whose row or record is not what was folded, among the first `rows_max`: their ids, and their titles as far as they are text.
+/// Tasks whose row or record is not what was folded, among the first `rows_max`.
 pub(crate) fn problems(
     connection: &Connection,
     mesh: Option<MeshId>,
     rows_max: u64,
-) -> Result<Vec<(TaskId, String)>, StoreError> {
+) -> Result<Vec<TaskId>, StoreError> {
     let mut statement = connection.prepare_cached(ROWS)?;
     let limit = i64::try_from(rows_max).unwrap_or(i64::MAX);
     let mut rows = statement.query([limit])?;
@@ -212,10 +212,7 @@ pub(crate) fn problems(
         let id = OpId::from_bytes(row.get(1)?);
         match whole(connection, of, id) {
             Ok(_) => {}
-            Err(StoreError::Corrupt(_)) => {
-                let title = row.get_ref(2)?.as_bytes().unwrap_or_default();
-                found.push((id, String::from_utf8_lossy(title).into_owned()));
-            }
+            Err(StoreError::Corrupt(_)) => found.push(id),
             Err(error) => return Err(error),
         }
     }
