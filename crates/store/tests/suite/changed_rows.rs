@@ -423,3 +423,23 @@ async fn lf_39_a_cell_of_another_type_or_none_is_served_by_no_door() {
         assert_truth(&truth, &now, &format!("{table} {new}"));
     }
 }
+
+/// A search reads of a mark only that it is one: a live row that became one was passed over in silence.
+#[tokio::test]
+async fn lf_39_a_vector_that_a_disk_has_marked_as_deleted_is_named_by_a_search() {
+    let whole = whole().await;
+    whole.fixture.store.stop();
+    let sql = "UPDATE vector_metadata SET tombstone = 1 WHERE key = 'two'";
+    let folder = changed(&whole, sql);
+    let store = open(&folder.path().join("data.db")).unwrap();
+    let (store, left_out) = store.leniently();
+    let hits = store.search_vectors(query(whole.fixture.mesh, &model("m", 2), &[1.0, 0.5]));
+    let hits = hits.await.unwrap();
+    let keys: Vec<&str> = hits.iter().map(|hit| hit.row.key.as_str()).collect();
+    assert_eq!(keys, ["one"]);
+    let named = left_out.take();
+    assert!(
+        named.len() == 1 && named[0].contains("two"),
+        "a search goes on without it and says so: {named:?}"
+    );
+}

@@ -9,11 +9,14 @@ use heddle_core::vector::{Label, ModelFingerprint};
 use rusqlite::{Connection, Row, params};
 
 use crate::cells::{Cells, count_cell};
+use crate::data::seal::{VECTORS, vector_head};
 use crate::error::StoreError;
 
-pub(crate) const LABELS: &str = "
-    SELECT place, key, peer, tombstone FROM vector_metadata
-    WHERE mesh_id = ?1 AND model_id = ?2 AND changed > ?3";
+pub(crate) const LABELS: &str = concat!(
+    "SELECT place, key, peer, tombstone, ",
+    vector_head!(),
+    " FROM vector_metadata WHERE mesh_id = ?1 AND model_id = ?2 AND changed > ?3"
+);
 
 /// A live vector that cannot be read: its place, and its key as far as that is text.
 pub(super) type Unreadable = (i64, String);
@@ -95,6 +98,9 @@ fn read(row: &Row<'_>, peers: &mut HashMap<String, Arc<str>>) -> Result<Option<L
     let key: String = cells.get()?;
     let peer: String = cells.get()?;
     if cells.get::<bool>()? {
+        // Compared here, for nobody else reads it: a live row that became a mark would be passed over in silence. Live ones are
+        // compared where they are shown, and their names with their numbers.
+        VECTORS.check_head(row)?;
         return Ok(None);
     }
     let shared = peers
