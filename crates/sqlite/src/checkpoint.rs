@@ -85,9 +85,32 @@ impl Checkpointer {
         match connection.wal_checkpoint_v2(DEFAULT_NAME, CheckpointMode::PASSIVE) {
             Ok((log_pages, _)) => {
                 self.last_try = u32::try_from(log_pages).unwrap_or(0);
+                if self.is_overlong(self.last_try) {
+                    self.cut(connection)?;
+                }
                 Ok(true)
             }
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(false),
+            Err(error) if is_busy(&error) => Ok(false),
+            Err(error) => Err(Fault::of(&error)),
+        }
+    }
+
+    /// On a short disk: readers who come and go have kept the log from beginning anew, until it is much longer than it may be. All
+    /// of it may be marks on a few pages, and the room that it takes is what the file needs to take those few in.
+    fn is_overlong(&self, log_pages: u32) -> bool {
+        let (_, bound) = self.bounds.pages();
+        bound < self.hard_pages && log_pages >= bound.saturating_mul(2)
+    }
+
+    /// Waits for the readers, for as long as the connection waits for any lock, and gives the room back. One that stays longer
+    /// keeps the log, and it is tried again when the log has grown once more.
+    fn cut(&mut self, connection: &Connection) -> Result<(), Fault> {
+        match connection.wal_checkpoint_v2(DEFAULT_NAME, CheckpointMode::TRUNCATE) {
+            Ok(_) => {
+                self.last_try = 0;
+                Ok(())
+            }
+            Err(error) if is_busy(&error) => Ok(()),
             Err(error) => Err(Fault::of(&error)),
         }
     }
@@ -104,6 +127,10 @@ impl Checkpointer {
         self.kept_pages = hard_pages;
         Ok(())
     }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
 #[cfg(test)]

@@ -13,5 +13,6 @@ mod lead;
 mod migrations;
 mod reads;
 mod settle;
+mod short_disk;
 mod shutdown;
 mod support;

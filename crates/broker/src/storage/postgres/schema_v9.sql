@@ -7,7 +7,17 @@ ALTER TABLE mesh ADD COLUMN roster_mark BIGINT NOT NULL DEFAULT hashtextextended
 -- In the transaction of the change, whoever makes it.
 CREATE FUNCTION roster_changed() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    UPDATE mesh SET roster_mark = DEFAULT WHERE mesh_id = CASE TG_OP WHEN 'DELETE' THEN OLD.mesh_id ELSE NEW.mesh_id END;
+    IF TG_OP = 'TRUNCATE' THEN
+        -- Which meshes had rows there is not told.
+        UPDATE mesh SET roster_mark = DEFAULT;
+        RETURN NULL;
+    END IF;
+    IF TG_OP <> 'INSERT' THEN
+        UPDATE mesh SET roster_mark = DEFAULT WHERE mesh_id = OLD.mesh_id;
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        UPDATE mesh SET roster_mark = DEFAULT WHERE mesh_id = NEW.mesh_id;
+    END IF;
     RETURN NULL;
 END $$;
 
@@ -24,6 +34,21 @@ CREATE TRIGGER roster_changed AFTER INSERT OR UPDATE OR DELETE ON member_standin
     FOR EACH ROW EXECUTE FUNCTION roster_changed();
 CREATE TRIGGER roster_changed AFTER INSERT OR UPDATE OR DELETE ON member_grant
     FOR EACH ROW EXECUTE FUNCTION roster_changed();
+
+CREATE TRIGGER roster_emptied AFTER TRUNCATE ON topic EXECUTE FUNCTION roster_changed();
+CREATE TRIGGER roster_emptied AFTER TRUNCATE ON topic_subscription EXECUTE FUNCTION roster_changed();
+CREATE TRIGGER roster_emptied AFTER TRUNCATE ON agent EXECUTE FUNCTION roster_changed();
+CREATE TRIGGER roster_emptied AFTER TRUNCATE ON member EXECUTE FUNCTION roster_changed();
+CREATE TRIGGER roster_emptied AFTER TRUNCATE ON member_standing EXECUTE FUNCTION roster_changed();
+CREATE TRIGGER roster_emptied AFTER TRUNCATE ON member_grant EXECUTE FUNCTION roster_changed();
+
+-- Also for a session that plays a replica's part, as some restores do.
+ALTER TABLE topic ENABLE ALWAYS TRIGGER roster_changed, ENABLE ALWAYS TRIGGER roster_emptied;
+ALTER TABLE topic_subscription ENABLE ALWAYS TRIGGER roster_changed, ENABLE ALWAYS TRIGGER roster_emptied;
+ALTER TABLE agent ENABLE ALWAYS TRIGGER roster_changed, ENABLE ALWAYS TRIGGER roster_emptied;
+ALTER TABLE member ENABLE ALWAYS TRIGGER roster_changed, ENABLE ALWAYS TRIGGER roster_emptied;
+ALTER TABLE member_standing ENABLE ALWAYS TRIGGER roster_changed, ENABLE ALWAYS TRIGGER roster_emptied;
+ALTER TABLE member_grant ENABLE ALWAYS TRIGGER roster_changed, ENABLE ALWAYS TRIGGER roster_emptied;
 
 -- The rows of a set as an accept sends them. One list of records is read in a tenth of the time that as many lists of
 -- columns take: `unnest` keeps a store of its own for each of those.

@@ -156,6 +156,12 @@ async fn every_change_of_what_an_accept_asks_draws_a_new_mark() {
         ),
         "UPDATE member_grant SET may_dm = TRUE".to_owned(),
         "DELETE FROM member_grant".to_owned(),
+        "TRUNCATE member_grant, member_standing".to_owned(),
+        "TRUNCATE topic_subscription".to_owned(),
+        "SET session_replication_role = replica;
+         INSERT INTO topic_subscription SELECT mesh_id, 'ops', member_id, agent FROM agent;
+         RESET session_replication_role"
+            .to_owned(),
     ];
     let mut marks = vec![mark(&one).await];
     for change in changes {
