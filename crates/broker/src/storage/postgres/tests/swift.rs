@@ -156,7 +156,7 @@ async fn every_change_of_what_an_accept_asks_draws_a_new_mark() {
         ),
         "UPDATE member_grant SET may_dm = TRUE".to_owned(),
         "DELETE FROM member_grant".to_owned(),
-        "TRUNCATE member_grant, member_standing".to_owned(),
+        "TRUNCATE member_grant".to_owned(),
         "TRUNCATE topic_subscription".to_owned(),
         "SET session_replication_role = replica;
          INSERT INTO topic_subscription SELECT mesh_id, 'ops', member_id, agent FROM agent;
