@@ -4,6 +4,7 @@
 mod accept;
 mod backup;
 mod bad_data;
+mod blob_refs;
 mod blobs;
 mod calls;
 mod changed_mended;
