@@ -225,6 +225,8 @@ const STRAIGHT: &[&str] = &[
     data::vector_sql::COUNT_CHANGE,
     data::vector_sql::HEAD,
     data::vector_sql::LABELS,
+    data::vector_sql::ALL_LABELS,
+    data::vector_sql::HAS_ROWS,
     data::vector_sql::BY_PLACE,
     data::vector_sql::LIST,
     data::vector_sql::LIVE_MODELS,

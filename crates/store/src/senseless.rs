@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use crate::backup::has_table;
 use crate::data::seal::{TASK_OP, is_sealed};
-use crate::data::{miscounted, task_problems, vector_model_problems};
+use crate::data::{miscounted, task_problems, vector_count_problems, vector_model_problems};
 use crate::error::StoreError;
 use crate::meaning::spoilt;
 use crate::own_refused;
@@ -23,6 +23,7 @@ pub(crate) fn senseless(connection: &Connection) -> rusqlite::Result<Vec<String>
     let mut found = Vec::new();
     if has_table(connection, "vector_models")? {
         found.extend(vector_model_problems(connection)?);
+        found.extend(vector_count_problems(connection)?);
     }
     found.extend(spoilt_cells(connection)?);
     found.extend(clock_problems(connection)?);

@@ -71,7 +71,7 @@ pub use vectors::{
     VectorRow,
 };
 pub(crate) use vectors::{
-    VectorCache, are_kept, is_named, problems as vector_model_problems,
-    rename as rename_vector_table,
+    VectorCache, are_kept, count_problems as vector_count_problems, is_named,
+    problems as vector_model_problems, rename as rename_vector_table,
 };
 pub use warnings::{Loss, LossAbout, LossKind, LossSide, LostValue};

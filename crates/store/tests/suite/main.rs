@@ -40,4 +40,5 @@ mod sync;
 mod sync_home;
 mod task_sync;
 mod tasks;
+mod vector_counts;
 mod vectors;
