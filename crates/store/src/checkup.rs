@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use ulid::Ulid;
 
 use crate::backup::{BackupError, has_table, problem_of};
+use crate::data::named_by_rows;
 use crate::inbox::{IsReadable, damaged};
 use crate::own_refused;
 use crate::park::{all_old, open_old};
@@ -75,6 +76,11 @@ const BAD_NAMED_MAX: usize = 10;
 const READ_BYTES: usize = 256 << 10;
 const PATH_OF: &str =
     "SELECT path FROM files WHERE sha256 = ?1 AND tombstone = 0 ORDER BY path LIMIT 1";
+
+const NOTED_BLOBS: &str = "
+    SELECT sha256, bytes, here FROM blob_refs WHERE ref_count > 0
+        OR sha256 IN (SELECT sha256 FROM files WHERE storage = 'blob')";
+const HAS_LENGTH: &str = "SELECT 1 FROM files WHERE sha256 = ?1 AND storage = 'blob' AND size = ?2";
 
 const MESHES: &str = "
     SELECT name, kind <> 'personal', sync_paused, needs_resync,
@@ -174,20 +180,35 @@ fn look_at_blobs(
 ) -> Result<(), BackupError> {
     // The files first: a blob that is shared meanwhile is in the rows by then.
     let files = files(blobs);
-    let mut named = BTreeSet::new();
-    let mut statement =
-        connection.prepare("SELECT sha256, bytes, here FROM blob_refs WHERE ref_count > 0")?;
+    // Whatever was counted: what a live row names is somebody's.
+    let by_rows: BTreeSet<[u8; 32]> = named_by_rows(connection)?.into_iter().collect();
+    let mut named = by_rows.clone();
+    let mut statement = connection.prepare(NOTED_BLOBS)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let (hash, bytes, here): ([u8; 32], i64, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
         named.insert(hash);
+        // Counted, and no row names it: what it was is told among the rows.
+        if !by_rows.contains(&hash) {
+            continue;
+        }
         found.blobs_wanted += u64::from(!here);
+        let length = files.get(&hash).and_then(|len| i64::try_from(*len).ok());
+        let is_named_so = match length {
+            Some(length) if !here || length != bytes => is_length_of(connection, hash, length)?,
+            _ => false,
+        };
+        let has = length == Some(bytes) || is_named_so;
+        let is_whole = has && (here || is_named_so) && is_whole(blobs, ContentHash(hash));
+        if is_named_so && is_whole {
+            let says = format!(
+                "blob_refs: the bytes of blob {} are here, and are noted as elsewhere or of another length",
+                ContentHash(hash)
+            );
+            found.senseless.push(says);
+        }
         if here {
             found.blobs += 1;
-            let has = files
-                .get(&hash)
-                .is_some_and(|len| i64::try_from(*len) == Ok(bytes));
-            let is_whole = has && is_whole(blobs, ContentHash(hash));
             found.blobs_missing += u64::from(!has);
             found.blobs_damaged += u64::from(has && !is_whole);
             if !is_whole && found.blobs_bad.len() < BAD_NAMED_MAX {
@@ -199,6 +220,12 @@ fn look_at_blobs(
     let orphans = files.keys().filter(|hash| !named.contains(*hash));
     found.blobs_orphaned = orphans.count() as u64;
     Ok(())
+}
+
+/// Whether a live file says that this is its length.
+fn is_length_of(connection: &Connection, hash: [u8; 32], length: i64) -> rusqlite::Result<bool> {
+    let mut statement = connection.prepare_cached(HAS_LENGTH)?;
+    statement.exists((hash, length))
 }
 
 /// Reads all of it: a flipped bit has the right length as well.

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use crate::backup::has_table;
 use crate::data::seal::{TASK_OP, is_sealed};
-use crate::data::{task_problems, vector_model_problems};
+use crate::data::{miscounted, task_problems, vector_count_problems, vector_model_problems};
 use crate::error::StoreError;
 use crate::meaning::spoilt;
 use crate::own_refused;
@@ -23,12 +23,16 @@ pub(crate) fn senseless(connection: &Connection) -> rusqlite::Result<Vec<String>
     let mut found = Vec::new();
     if has_table(connection, "vector_models")? {
         found.extend(vector_model_problems(connection)?);
+        found.extend(vector_count_problems(connection)?);
     }
     found.extend(spoilt_cells(connection)?);
     found.extend(clock_problems(connection)?);
     if has_table(connection, "mesh")? {
         found.extend(own_refused::problems(connection)?);
         found.extend(unread_rows(connection)?);
+    }
+    if has_table(connection, "blob_refs")? {
+        found.extend(miscounted_blobs(connection)?);
     }
     if has_table(connection, "task_op")? {
         let bad = bad_ops(connection)?;
@@ -72,6 +76,24 @@ fn spoilt_cells(connection: &Connection) -> rusqlite::Result<Option<String>> {
         ""
     };
     let says = || format!("what cannot be read: {}{more}", shown.join("; "));
+    Ok((!found.is_empty()).then(says))
+}
+
+/// Blobs that are not counted as the rows of files name them.
+fn miscounted_blobs(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    let mut found = miscounted(connection, NAMED_MAX + 1)?;
+    let more = if found.len() > NAMED_MAX {
+        " and more"
+    } else {
+        ""
+    };
+    found.truncate(NAMED_MAX);
+    let says = || {
+        let which = found.join(", ");
+        format!(
+            "blob_refs: who names the bytes of large files is not counted as the files say: {which}{more}"
+        )
+    };
     Ok((!found.is_empty()).then(says))
 }
 

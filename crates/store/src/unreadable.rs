@@ -46,6 +46,10 @@ impl Unreadable {
         self.ahead.is_some()
     }
 
+    pub(crate) fn note(&self, left_out: &LeftOut) {
+        left_out.note(self.table, self.name.as_bytes());
+    }
+
     /// Without what is wrong with it.
     pub(crate) fn called(&self) -> String {
         format!("{} {:?}", noun(self.table), self.name)
@@ -167,18 +171,7 @@ impl Store {
 
     /// Rows that are not what was written and stand under no mesh of this home.
     pub async fn strays(&self) -> Result<Vec<Unreadable>, StoreError> {
-        self.read(|connection| {
-            let mut found = strays(connection)?;
-            found.extend(stray_steps(connection)?);
-            for id in task_problems(connection, None, u64::MAX)? {
-                let (id, of) = (id.to_bytes(), Unreadable::task(id));
-                if connection.prepare_cached(HAS_NO_MESH)?.exists([id])? {
-                    found.push(of);
-                }
-            }
-            Ok(found)
-        })
-        .await
+        self.read(all_strays).await
     }
 
     /// Clocks of meshes that are where none can be; none where all is well.
@@ -294,6 +287,19 @@ pub(crate) fn all_unreadable(connection: &Connection) -> Result<Vec<Unreadable>,
         }
     }
     found.extend(strays(connection)?);
+    Ok(found)
+}
+
+/// The same with tasks and their steps.
+pub(crate) fn all_strays(connection: &Connection) -> Result<Vec<Unreadable>, StoreError> {
+    let mut found = strays(connection)?;
+    found.extend(stray_steps(connection)?);
+    for id in task_problems(connection, None, u64::MAX)? {
+        let (id, of) = (id.to_bytes(), Unreadable::task(id));
+        if connection.prepare_cached(HAS_NO_MESH)?.exists([id])? {
+            found.push(of);
+        }
+    }
     Ok(found)
 }
 

@@ -1,4 +1,5 @@
-//! Rows that SQLite takes for whole and nobody can read: looked for once after a start, and told as long as they are there.
+//! Rows that SQLite takes for whole and nobody can read: looked for after a start and now and then, and told as long as they are
+//! there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,8 @@ use crate::shared::Shared;
 const ROWS_MAX: u64 = 20_000;
 /// Behind the start, which has its own work to do.
 const AFTER_START: Duration = Duration::from_secs(2);
+/// Nobody meets a row that stands under no mesh any more: only a look finds it.
+const AGAIN: Duration = Duration::from_secs(60 * 60);
 /// Rows that one sentence names.
 const NAMED_MAX: usize = 5;
 
@@ -34,15 +37,19 @@ impl Suspect {
     }
 }
 
-/// One look, some time after the start.
+/// A look some time after the start, and one an hour from then on.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    tokio::select! {
-        () = tokio::time::sleep(AFTER_START) => {}
-        () = shared.shutdown.cancelled() => return,
-    }
-    match found(&shared).await {
-        Ok(found) => shared.unreadable.suspect(!found.is_empty()),
-        Err(error) => tracing::warn!(%error, "rows could not be looked at"),
+    let mut wait = AFTER_START;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = shared.shutdown.cancelled() => return,
+        }
+        match found(&shared).await {
+            Ok(found) => shared.unreadable.suspect(!found.is_empty()),
+            Err(error) => tracing::warn!(%error, "rows could not be looked at"),
+        }
+        wait = AGAIN;
     }
 }
 
@@ -55,6 +62,7 @@ pub(crate) async fn degraded(shared: &Shared) -> Option<String> {
     let found = found(shared).await.unwrap_or_else(|error| Found {
         models: Vec::new(),
         rows: vec![error.to_string()],
+        strays: Vec::new(),
         ahead: Vec::new(),
     });
     if found.is_empty() {
@@ -69,13 +77,16 @@ struct Found {
     /// Models whose row or table is not theirs: no vector of theirs is read or written before a repair.
     models: Vec<String>,
     rows: Vec<String>,
+    /// Rows that stand under no mesh of this home.
+    strays: Vec<String>,
     /// Stamps and clocks that cannot be right: only a repair helps.
     ahead: Vec<String>,
 }
 
 impl Found {
     fn is_empty(&self) -> bool {
-        self.models.is_empty() && self.rows.is_empty() && self.ahead.is_empty()
+        let all = [&self.models, &self.rows, &self.strays, &self.ahead];
+        all.into_iter().all(Vec::is_empty)
     }
 
     fn in_words(&self) -> String {
@@ -83,6 +94,11 @@ impl Found {
             (
                 &self.ahead,
                 "nothing that is written there would count. `heddle down`, then `heddle doctor --repair` mends it",
+            )
+        } else if self.models.is_empty() && self.rows.is_empty() {
+            (
+                &self.strays,
+                "it stands under no mesh of this home, so that nothing finds it. `heddle down`, then `heddle doctor --repair` takes it out, brings it back from the others of a shared mesh and keeps the file",
             )
         } else if self.models.is_empty() {
             (
@@ -120,10 +136,10 @@ async fn found(shared: &Shared) -> Result<Found, StoreError> {
         rows.extend(bad.iter().map(ToString::to_string));
     }
     let strays = shared.store.strays().await?;
-    rows.extend(strays.iter().map(ToString::to_string));
     Ok(Found {
         models,
         rows,
+        strays: strays.iter().map(ToString::to_string).collect(),
         ahead,
     })
 }

@@ -146,3 +146,28 @@ fn lf_39_a_changed_row_is_told_by_every_verb_hides_nothing_and_is_mended() {
         assert!(home.cli(case.lists).ok().stdout.contains("do alpha"));
     }
 }
+
+/// Under no mesh of the home nobody meets it, so what is meant to be all there is looks for it.
+#[test]
+fn lf_39_a_row_that_stands_under_no_mesh_any_more_is_named_by_dump_export_and_status() {
+    let home = filled();
+    let daemon = home.up();
+    home.cli(&["advanced", "dump"]).ok();
+    change(
+        &home,
+        "UPDATE state_kv SET mesh_id = zeroblob(16) WHERE key = 'alpha'",
+    );
+    for verb in [
+        &["advanced", "dump"][..],
+        &["advanced", "export", "--format", "jsonl"],
+    ] {
+        let said = home.cli(verb);
+        assert_eq!(said.code, 1, "{verb:?}: {said:?}");
+        assert!(said.stderr.contains("state \"alpha\""), "{said:?}");
+        assert!(said.stdout.contains("beta"), "{verb:?}");
+    }
+    let status = daemon.http.get("/v1/status").expect(200).to_string();
+    for words in ["state \\\"alpha\\\"", "under no mesh of this home"] {
+        assert!(status.contains(words), "{words}: {status}");
+    }
+}

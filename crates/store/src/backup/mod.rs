@@ -276,8 +276,11 @@ pub(crate) fn named(connection: &Connection) -> rusqlite::Result<Vec<Named>> {
     if !has_table(connection, "blob_refs")? {
         return Ok(Vec::new());
     }
-    let mut statement = connection
-        .prepare("SELECT sha256, bytes FROM blob_refs WHERE here = 1 AND ref_count > 0")?;
+    // Whatever was counted, also what a live row names.
+    let mut statement = connection.prepare(
+        "SELECT sha256, bytes FROM blob_refs WHERE here = 1 AND (ref_count > 0
+            OR sha256 IN (SELECT sha256 FROM files WHERE storage = 'blob'))",
+    )?;
     let rows = statement.query_map([], |row| {
         Ok(Named {
             hash: ContentHash(row.get(0)?),

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::data::{files, memory, state, task, vectors};
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::unreadable::LeftOut;
+use crate::unreadable::{LeftOut, all_strays};
 
 /// Where a noun puts its lines.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(Value) -> Result<(), StoreError>;
@@ -61,6 +61,12 @@ impl Store {
             };
             for noun in NOUNS {
                 noun(connection, mesh, left_out.as_ref(), &mut sink)?;
+            }
+            // Once, with the last lines: a row that stands under no mesh any more may have been one of this mesh.
+            if let Some(left_out) = left_out.filter(|_| !page.more) {
+                for stray in all_strays(connection)? {
+                    stray.note(&left_out);
+                }
             }
             Ok(page)
         })

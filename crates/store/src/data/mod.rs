@@ -54,10 +54,10 @@ pub(crate) use task::{Refolded, fold_anew as fold_tasks_anew, problems as task_p
 pub use call::Called;
 pub use clock::ClockRow;
 pub use dump::DumpPage;
-pub(crate) use files::mark_all_lost;
 pub use files::{
     FileBytes, FileFilter, FileFind, FileRow, MissingBlob, NewContent, NewFile, Swept, WantedBlob,
 };
+pub(crate) use files::{mark_all_lost, miscounted, named_by_rows, note_all_anew};
 pub use recall::{MemoryFilter, MemoryMatch, MemoryRow};
 pub use request::{Applied, ChangeKey, KnownChange, Receipt};
 pub use state::{StateFilter, StateRow};
@@ -71,7 +71,7 @@ pub use vectors::{
     VectorRow,
 };
 pub(crate) use vectors::{
-    VectorCache, are_kept, is_named, problems as vector_model_problems,
-    rename as rename_vector_table,
+    VectorCache, are_kept, count_problems as vector_count_problems, is_named,
+    problems as vector_model_problems, rename as rename_vector_table,
 };
 pub use warnings::{Loss, LossAbout, LossKind, LossSide, LostValue};

@@ -15,6 +15,7 @@ use crate::data::lost_writes;
 use crate::data::make_way::make_way;
 use crate::data::outgoing;
 use crate::data::take::{Taken, take_op};
+use crate::data::task;
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -158,6 +159,9 @@ pub(crate) fn apply<R>(
 
 /// An op of this home. What stands there and is not what was written makes way for it.
 fn take_own(connection: &Connection, mesh: MeshId, op: &DataOp) -> Result<Taken, StoreError> {
+    if let OpBody::Task(change) = &op.body {
+        return task::take_own(connection, mesh, op, change);
+    }
     match take_op(connection, mesh, op) {
         Err(StoreError::Corrupt(why)) => {
             if !make_way(connection, mesh, op)? {

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::backup::BackupError;
 use crate::blobs::Blobs;
-use crate::data::mark_all_lost;
+use crate::data::{mark_all_lost, note_all_anew};
 use crate::schema;
 
 /// The paths of files that the next start fetches again, from members of their meshes who have them. Reads every byte of
@@ -20,7 +20,9 @@ pub fn want_lost_blobs(data: &Path, blobs: &Blobs) -> Result<Vec<String>, Backup
     }
     connection.pragma_update(None, "synchronous", "FULL")?;
     let transaction = connection.transaction()?;
-    let paths = mark_all_lost(&transaction, blobs)
+    // First: a length that is noted wrong would make good bytes bad ones.
+    let paths = note_all_anew(&transaction, blobs)
+        .and_then(|()| mark_all_lost(&transaction, blobs))
         .map_err(|error| BackupError::Prepare(error.to_string()))?;
     transaction.commit()?;
     Ok(paths)

@@ -12,6 +12,13 @@ const PLACES: &str = "SELECT place FROM vector_metadata WHERE model_id = ?1 AND 
 const DIGEST: &str = "SELECT digest FROM vector_digest WHERE place = ?1";
 const FORGET: &str = "DELETE FROM vector_metadata WHERE place = ?1";
 
+/// Nothing is in memory yet that followed the old count.
+const COUNT_ANEW: &str = "
+    UPDATE vector_metadata SET changed = 1 WHERE changed <> 1;
+    DELETE FROM vector_head;
+    INSERT INTO vector_head (mesh_id, model_id, changes, whole_from)
+        SELECT DISTINCT mesh_id, model_id, 1, 1 FROM vector_metadata;";
+
 pub(super) fn carry(old: &Connection, new: &Connection) -> rusqlite::Result<Vec<Kept>> {
     if !has_table(new, "vector_models")? {
         return Ok(Vec::new());
@@ -25,10 +32,7 @@ pub(super) fn carry(old: &Connection, new: &Connection) -> rusqlite::Result<Vec<
     for model in models {
         kept.push(one(old, new, &model)?);
     }
-    new.execute(
-        "UPDATE vector_head SET changes = changes + 1, whole_from = changes + 1",
-        [],
-    )?;
+    new.execute_batch(COUNT_ANEW)?;
     Ok(kept)
 }
 

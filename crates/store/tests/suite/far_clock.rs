@@ -1,4 +1,4 @@
-//! A clock that a disk has put far ahead, and what a Heddle that believed it has left behind (LF-06, C39).
+//! A clock that a disk has put far ahead, and what a Heddle that believed it has left behind (LF-06, C39); and one that it has put back.
 
 use heddle_core::clock::Ids as _;
 use heddle_core::data::{DataKey, DataValue};
@@ -10,13 +10,15 @@ use heddle_core::op::DataOp;
 use heddle_core::op::NewState;
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_store::{
-    ChangeKey, Checkup, MeshKind, NewOp, RepairHints, Repaired, StoreError, check_up, repair,
+    ChangeKey, Checkup, MeshKind, NewOp, RepairHints, Repaired, StoreError, TaskWish, check_up,
+    repair,
 };
 use rusqlite::Connection;
 use serde_json::json;
 
-use crate::fixture::{NOW, at, open, unseal};
+use crate::fixture::{Fixture, NOW, at, open, unseal};
 use crate::sync_home::{Home, op_of};
+use crate::tasks::{at as moment, claim, fresh};
 
 const FAR: u64 = 1 << 40;
 
@@ -169,4 +171,36 @@ async fn lf_06_what_was_written_under_such_a_clock_is_named_as_this_homes_and_a_
     assert_eq!(home.get("a").await.as_deref(), Some("\"a\""));
     assert_eq!(home.get("sent").await, None);
     assert_eq!(home.set("sent", json!(2)).await.stamp.lamport, 2);
+}
+
+#[tokio::test]
+async fn a_step_under_a_clock_that_was_put_back_is_refused_and_rewrites_no_record() {
+    let fixture = Fixture::new().with_mesh().await;
+    let task = fixture.add("t", &[]).await;
+    for number in 0..8 {
+        fixture.add(&format!("other {number}"), &[]).await;
+    }
+    fresh(fixture.step("eve", "c", task, claim()).await);
+    let release = TaskWish::Release { fence: None };
+    fresh(fixture.step("eve", "r", task, release).await);
+    let (events, steps) = (fixture.events(task).await, fixture.dump("task_op"));
+    let back = "UPDATE lamport_clock SET value = value - 8";
+    fixture.raw().execute(back, []).unwrap();
+    for again in 0..2 {
+        let key = fixture.task_key(fixture.party("bob"), &format!("b{again}"), 2);
+        let claimed = fixture
+            .store
+            .step_task::<&str>(key, task, claim(), moment(0), Ok(()));
+        let refused = claimed.await;
+        assert!(
+            matches!(refused, Err(StoreError::Corrupt(_))),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(fixture.events(task).await, events);
+    assert_eq!(fixture.dump("task_op"), steps);
+    // And as soon as it is right again the same step is taken.
+    let forth = "UPDATE lamport_clock SET value = value + 8";
+    fixture.raw().execute(forth, []).unwrap();
+    fresh(fixture.step("bob", "b0", task, claim()).await);
 }

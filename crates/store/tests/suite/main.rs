@@ -4,6 +4,7 @@
 mod accept;
 mod backup;
 mod bad_data;
+mod blob_refs;
 mod blobs;
 mod calls;
 mod changed_mended;
@@ -39,4 +40,5 @@ mod sync;
 mod sync_home;
 mod task_sync;
 mod tasks;
+mod vector_counts;
 mod vectors;

@@ -64,7 +64,7 @@ impl Fixture {
             .unwrap()
     }
 
-    async fn nearest(&self, model: &ModelIdentity, numbers: &[f32]) -> Vec<String> {
+    pub(crate) async fn nearest(&self, model: &ModelIdentity, numbers: &[f32]) -> Vec<String> {
         let hits = self.store.search_vectors(query(self.mesh, model, numbers));
         let hits = hits.await.unwrap();
         hits.into_iter().map(|hit| hit.row.key).collect()

@@ -7,6 +7,7 @@ mod blobs;
 mod fetch;
 mod look;
 mod lost;
+mod refs;
 mod sweep;
 
 use heddle_core::file::{ContentHash, FileContent, FilePath, MediaType};
@@ -20,6 +21,7 @@ pub use blobs::WantedBlob;
 pub use fetch::MissingBlob;
 pub use look::{FileBytes, FileFilter, FileFind, FileRow};
 pub(crate) use lost::mark_all_lost;
+pub(crate) use refs::{miscounted, named_by_rows, note_all_anew};
 pub use sweep::Swept;
 
 #[cfg(test)]
@@ -28,7 +30,8 @@ pub(crate) use {
     fetch::{IS_WANTED, MISSING, SHARED_IN},
     look::{BY_OP, BY_PATH, CONTENT, LIST, PLACE_OF},
     lost::{HERE, MARK_LOST, PATH as LOST_PATH},
-    sweep::{FORGET, NAMED, OLD_MARKS, PENDING, RELEASE},
+    refs::{NAMING, NEXT_MESH, NOTED, SET_COUNT},
+    sweep::{FORGET, OLD_MARKS, PENDING, RELEASE},
 };
 
 use crate::blobs::Landed;

@@ -3,17 +3,19 @@
 //! IMPORTANT, the order for a blob (C22): the right to remove it, which nobody gets who shares it just
 //! now; the look under the writer, where every share that has run is seen, committed or not; the commit
 //! of `here = 0`; the unlink; the row. A crash between any two leaves what the next sweep finishes, and
-//! at no moment a row that says `here` without its file (LF-27).
+//! at no moment a row that says `here` without its file (LF-27). That nobody names it is what the rows say, not
+//! their count alone (`refs.rs`).
 
 use std::time::Duration;
 
 use heddle_core::clock::WallMs;
 use heddle_core::file::ContentHash;
 use heddle_core::limits::{SWEEP_BLOBS_MAX, TOMBSTONE_LIFE};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use crate::blobs::{Blobs, Found, Removing};
 use crate::cells::Cells;
+use crate::data::files::refs::{Note, is_nobodys, look};
 use crate::data::floor;
 use crate::data::seal::{FILES, file_head};
 use crate::error::StoreError;
@@ -34,8 +36,6 @@ pub struct Swept {
 pub(crate) const PENDING: &str = "
     SELECT sha256, bytes FROM blob_refs INDEXED BY blob_refs_pending
     WHERE pending_unlink = 1 AND sha256 > ?1 ORDER BY sha256 LIMIT ?2";
-
-pub(crate) const NAMED: &str = "SELECT ref_count FROM blob_refs WHERE sha256 = ?1";
 
 pub(crate) const RELEASE: &str = "
     UPDATE blob_refs SET here = 0 WHERE sha256 = ?1 AND ref_count = 0";
@@ -66,6 +66,14 @@ struct Candidate {
     bytes: u64,
 }
 
+/// What keeps blobs that nobody names.
+struct Age {
+    now: WallMs,
+    grace: Duration,
+    /// Not looked at yet where there is none.
+    has_changed_files: Option<bool>,
+}
+
 impl Store {
     /// One whole sweep; `stop` ends it early, between two steps. It works on folders where it stands, so
     /// it wants a thread that may wait for a disk: `Handle::block_on` on one of those.
@@ -78,14 +86,18 @@ impl Store {
     ) -> Result<Swept, StoreError> {
         let mut swept = Swept::default();
         self.sweep_pending(blobs, &mut swept, stop).await?;
+        let mut age = Age {
+            now,
+            grace,
+            has_changed_files: None,
+        };
         for folder in 0..=u8::MAX {
             if stop() {
                 return Ok(swept);
             }
             match blobs.walk(folder) {
                 Ok(found) => {
-                    self.sweep_found(blobs, found, now, grace, &mut swept)
-                        .await?;
+                    self.sweep_found(blobs, found, &mut age, &mut swept).await?;
                 }
                 Err(error) => {
                     swept.failed += 1;
@@ -141,24 +153,29 @@ impl Store {
         &self,
         blobs: &Blobs,
         found: Vec<Found>,
-        now: WallMs,
-        grace: Duration,
+        age: &mut Age,
         swept: &mut Swept,
     ) -> Result<(), StoreError> {
         if found.is_empty() {
             return Ok(());
         }
-        let nobodys = self.read(move |connection| {
-            let mut nobodys = Vec::new();
+        let looked = self.read(move |connection| {
+            let (mut nobodys, mut noted_wrong) = (Vec::new(), Vec::new());
             for found in found {
-                if named(connection, found.hash)?.is_none_or(|count| count == 0) {
-                    nobodys.push(found);
+                match look(connection, found.hash, found.bytes)? {
+                    Note::Right => {}
+                    Note::Wrong => noted_wrong.push(found),
+                    Note::Nobodys => nobodys.push(found),
                 }
             }
-            Ok(nobodys)
+            Ok((nobodys, noted_wrong))
         });
-        let nobodys = nobodys.await?;
+        let (nobodys, noted_wrong) = looked.await?;
+        for found in noted_wrong {
+            self.note_anew(blobs, found.hash, found.bytes).await?;
+        }
         // In either direction: a clock that was wrong must not protect a file for years.
+        let Age { now, grace, .. } = *age;
         let is_young = |found: &Found| {
             let age = now.0.saturating_sub(found.changed_at.0).unsigned_abs();
             u128::from(age) < grace.as_millis()
@@ -166,6 +183,9 @@ impl Store {
         let (young, old): (Vec<&Found>, Vec<&Found>) =
             nobodys.iter().partition(|found| is_young(found));
         swept.young += young.len() as u64;
+        if !old.is_empty() && self.may_be_meant(age).await? {
+            return Ok(());
+        }
         let old: Vec<Candidate> = old
             .into_iter()
             .map(|found: &Found| Candidate {
@@ -177,6 +197,21 @@ impl Store {
             self.remove(blobs, some, swept).await?;
         }
         Ok(())
+    }
+
+    /// Looked at once in a sweep, and only in one that has found something to take.
+    async fn may_be_meant(&self, age: &mut Age) -> Result<bool, StoreError> {
+        if let Some(known) = age.has_changed_files {
+            return Ok(known);
+        }
+        let has = self.has_changed_files().await?;
+        if has {
+            tracing::warn!(
+                "blobs that nobody names stay: a row of a file is not what was written, and may have named one of them"
+            );
+        }
+        age.has_changed_files = Some(has);
+        Ok(has)
     }
 
     async fn remove(
@@ -193,7 +228,7 @@ impl Store {
         let free = self.write(move |connection| {
             let mut free = Vec::new();
             for hash in hashes {
-                if named(connection, hash)?.is_none_or(|count| count == 0) {
+                if is_nobodys(connection, hash)? {
                     connection.prepare_cached(RELEASE)?.execute([hash.0])?;
                     free.push(hash);
                 }
@@ -245,12 +280,6 @@ fn pending(connection: &Connection, after: [u8; 32]) -> Result<Vec<Candidate>, S
         found.push(Candidate { hash, bytes });
     }
     Ok(found)
-}
-
-/// How many live files name it; `None` when it was never named, or is forgotten.
-fn named(connection: &Connection, hash: ContentHash) -> Result<Option<i64>, StoreError> {
-    let mut statement = connection.prepare_cached(NAMED)?;
-    Ok(statement.query_row([hash.0], |row| row.get(0)).optional()?)
 }
 
 /// A batch of old marks, and the floor that stays in their place (LF-11).

@@ -102,9 +102,39 @@ pub(crate) fn take(
     Ok(Taken::Applied)
 }
 
+/// An op of this home, which is younger than all that the task has been through. Where it is not, its mesh's clock has been put
+/// back: it would rewrite a record that others have acted on, and its claim's fence would be a lower one.
+pub(crate) fn take_own(
+    connection: &Connection,
+    mesh: MeshId,
+    op: &DataOp,
+    change: &TaskChange,
+) -> Result<Taken, StoreError> {
+    if !keep(connection, mesh, change.task, op)? {
+        return Ok(Taken::Same);
+    }
+    let ops = ops(connection, mesh, change.task)?;
+    let is_other = |known: &TaskOp| known.stamp.op != op.stamp.op;
+    let is_behind = |known: &TaskOp| known.stamp.lamport >= op.stamp.lamport;
+    if ops.iter().any(|known| is_other(known) && is_behind(known)) {
+        return Ok(Taken::Kept);
+    }
+    fold_ops(connection, mesh, change.task, &ops)?;
+    Ok(Taken::Applied)
+}
+
 /// Without its create there is nothing to fold yet; the op is here, and counts when that comes.
 fn fold(connection: &Connection, mesh: MeshId, id: TaskId) -> Result<(), StoreError> {
-    match fold_task(&ops(connection, mesh, id)?) {
+    fold_ops(connection, mesh, id, &ops(connection, mesh, id)?)
+}
+
+fn fold_ops(
+    connection: &Connection,
+    mesh: MeshId,
+    id: TaskId,
+    ops: &[TaskOp],
+) -> Result<(), StoreError> {
+    match fold_task(ops) {
         Some(task) => write(connection, mesh, id, &task),
         None => Ok(()),
     }

@@ -16,7 +16,7 @@ mod seal;
 pub(crate) use anew::{Refolded, fold_anew};
 pub(crate) use backfill::backfill;
 pub use change::{NewTask, TaskRefusal, TaskStop, TaskWish};
-pub(crate) use fold::take;
+pub(crate) use fold::{take, take_own};
 pub use lease::HeldTask;
 pub(crate) use page::dump;
 pub use page::{TaskFilter, TaskWhich};

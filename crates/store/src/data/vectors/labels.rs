@@ -6,17 +6,26 @@ use std::sync::Arc;
 
 use heddle_core::ids::MeshId;
 use heddle_core::vector::{Label, ModelFingerprint};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, ToSql, params};
 
 use crate::cells::{Cells, count_cell};
 use crate::data::seal::{VECTORS, vector_head};
 use crate::error::StoreError;
 
-pub(crate) const LABELS: &str = concat!(
-    "SELECT place, key, peer, tombstone, ",
-    vector_head!(),
-    " FROM vector_metadata WHERE mesh_id = ?1 AND model_id = ?2 AND changed > ?3"
-);
+macro_rules! labels {
+    ($and:literal) => {
+        concat!(
+            "SELECT place, key, peer, tombstone, ",
+            vector_head!(),
+            " FROM vector_metadata WHERE mesh_id = ?1 AND model_id = ?2",
+            $and
+        )
+    };
+}
+
+pub(crate) const LABELS: &str = labels!(" AND changed > ?3");
+/// Whatever number they say they were changed by: no digest covers it.
+pub(crate) const ALL_LABELS: &str = labels!("");
 
 /// A live vector that cannot be read: its place, and its key as far as that is text.
 pub(super) type Unreadable = (i64, String);
@@ -51,7 +60,8 @@ impl Labels {
         of: (MeshId, ModelFingerprint),
     ) -> Result<Self, StoreError> {
         let mut labels = Self::default();
-        for changed in changed(connection, of, 0)? {
+        let (mesh, model) = (of.0.0.to_bytes(), of.1.to_string());
+        for changed in rows(connection, ALL_LABELS, params![mesh, model])? {
             match changed {
                 Changed::Live(label) => {
                     labels.live.insert(label.place, label);
@@ -70,10 +80,22 @@ pub(super) fn changed(
     (mesh, model): (MeshId, ModelFingerprint),
     through: u64,
 ) -> Result<Vec<Changed>, StoreError> {
-    let mut peers: HashMap<String, Arc<str>> = HashMap::new();
-    let mut statement = connection.prepare_cached(LABELS)?;
     let (mesh, model) = (mesh.0.to_bytes(), model.to_string());
-    let mut rows = statement.query(params![mesh, model, count_cell(through)?])?;
+    rows(
+        connection,
+        LABELS,
+        params![mesh, model, count_cell(through)?],
+    )
+}
+
+fn rows(
+    connection: &Connection,
+    sql: &str,
+    params: &[&dyn ToSql],
+) -> Result<Vec<Changed>, StoreError> {
+    let mut peers: HashMap<String, Arc<str>> = HashMap::new();
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         let place: i64 = row.get(0)?;

@@ -21,7 +21,7 @@ pub use change::VectorMove;
 pub(crate) use change::take;
 pub use list::{VectorCount, VectorCursor, VectorFilter};
 pub use models::ModelRow;
-pub(crate) use models::{problems, rename};
+pub(crate) use models::{count_problems, problems, rename};
 pub(crate) use numbers::{are_kept, is_named};
 pub use search::{VectorHit, VectorQuery, VectorRow};
 
@@ -30,9 +30,9 @@ pub(crate) mod sql {
     //! Every statement, for the test of their plans.
     pub(crate) use super::change::LIVE_MODELS;
     pub(crate) use super::dump::DUMP;
-    pub(crate) use super::labels::LABELS;
+    pub(crate) use super::labels::{ALL_LABELS, LABELS};
     pub(crate) use super::list::LIST;
     pub(crate) use super::models::{COME_BACK, LEAVE, MODEL, MODELS, NOTE_READ, REGISTER};
     pub(crate) use super::rows::{COUNT_CHANGE, STAMP};
-    pub(crate) use super::search::{BY_PLACE, HEAD};
+    pub(crate) use super::search::{BY_PLACE, HAS_ROWS, HEAD};
 }

@@ -139,6 +139,30 @@ pub(crate) fn problems(connection: &Connection) -> rusqlite::Result<Vec<String>>
     Ok(found)
 }
 
+// By the index alone.
+const COUNTS: &str = "
+    SELECT model_id FROM (
+        SELECT mesh_id, model_id, min(changed) AS oldest, max(changed) AS newest
+        FROM vector_metadata INDEXED BY vector_by_change GROUP BY mesh_id, model_id)
+    LEFT JOIN vector_head USING (mesh_id, model_id)
+    WHERE oldest < 1 OR changes IS NULL OR newest > changes";
+
+/// Where the changes of vectors are not counted as their rows say: they are found all the same, and the next write of each counts
+/// on above them.
+pub(crate) fn count_problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare(COUNTS)?;
+    let mut rows = statement.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let model = row.get_ref(0)?.as_bytes().unwrap_or_default();
+        found.push(format!(
+            "vector_head: the changes of vectors of model {} are not counted as its rows say",
+            String::from_utf8_lossy(model)
+        ));
+    }
+    Ok(found)
+}
+
 /// Gives a model the name of its own table back; false where the row says of no model which it is.
 pub(crate) fn rename(connection: &Connection, id: &str) -> rusqlite::Result<bool> {
     let sql =

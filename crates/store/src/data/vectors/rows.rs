@@ -37,10 +37,26 @@ pub(crate) const STAMP: &str = concat!(
     WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3 AND model_id = ?4"
 );
 
-pub(crate) const COUNT_CHANGE: &str = "
-    INSERT INTO vector_head (mesh_id, model_id, changes) VALUES (?1, ?2, 1)
-    ON CONFLICT (mesh_id, model_id) DO UPDATE SET changes = changes + 1
-    RETURNING changes";
+macro_rules! newest {
+    () => {
+        "(SELECT min(coalesce(max(changed), 0), 1 << 62) FROM vector_metadata
+          WHERE mesh_id = ?1 AND model_id = ?2)"
+    };
+}
+
+// A head that was lost, or put back behind its rows, begins anew above them: what is in memory must not take a number for one
+// that it has read before.
+pub(crate) const COUNT_CHANGE: &str = concat!(
+    "INSERT INTO vector_head (mesh_id, model_id, changes, whole_from)
+     VALUES (?1, ?2, 1 + ",
+    newest!(),
+    ", 1 + ",
+    newest!(),
+    ")
+    ON CONFLICT (mesh_id, model_id) DO UPDATE SET changes = max(changes + 1, excluded.changes),
+        whole_from = iif(changes + 1 < excluded.changes, excluded.changes, whole_from)
+    RETURNING changes"
+);
 
 const WRITE: &str = "
     INSERT INTO vector_metadata (mesh_id, peer, key, model_id, created_at, updated_at, lamport,

@@ -65,6 +65,9 @@ pub(super) use vector_columns;
 pub(crate) const HEAD: &str =
     "SELECT changes, whole_from FROM vector_head WHERE mesh_id = ?1 AND model_id = ?2";
 
+pub(crate) const HAS_ROWS: &str =
+    "SELECT 1 FROM vector_metadata WHERE mesh_id = ?1 AND model_id = ?2 LIMIT 1";
+
 pub(crate) const BY_PLACE: &str = concat!(
     "SELECT ",
     vector_columns!(),
@@ -86,6 +89,9 @@ impl Store {
                 return Ok(hits);
             }
         }
+        // Still ahead of the table: it has read what is not there any more, or the count was put back.
+        let key = (query.mesh, query.model.fingerprint());
+        self.vector_cache.forget(key);
         let left_out = self.left_out.clone();
         self.read(move |connection| unremembered(connection, &query, left_out.as_ref()))
             .await
@@ -104,6 +110,10 @@ fn remembered(
         cache.forget(key);
         return Ok(Some(Vec::new()));
     };
+    if asked.is_uncounted {
+        cache.forget(key);
+        return asked.stream(connection).map(Some);
+    }
     let held = cache.held(key, query.model.dim());
     let mut guard = held.write().unwrap_or_else(PoisonError::into_inner);
     if guard.through.is_some_and(|through| through > asked.changes) {
@@ -154,6 +164,8 @@ struct Asked<'q> {
     model: ModelRow,
     changes: u64,
     whole_from: u64,
+    /// Its count was lost: what is in memory cannot be compared with it, and the rows are read. The next write counts anew.
+    is_uncounted: bool,
 }
 
 impl<'q> Asked<'q> {
@@ -165,18 +177,25 @@ impl<'q> Asked<'q> {
         let Some(model) = models::known(connection, id)? else {
             return Ok(None);
         };
+        let of = (query.mesh.0.to_bytes(), id.to_string());
         let mut statement = connection.prepare_cached(HEAD)?;
-        let mut rows = statement.query(params![query.mesh.0.to_bytes(), id.to_string()])?;
-        let Some(row) = rows.next()? else {
-            return Ok(None);
+        let mut rows = statement.query(params![of.0, of.1])?;
+        let counted = match rows.next()? {
+            Some(row) => {
+                let mut cells = Cells::of("vector_head", row);
+                Some((cells.count()?, cells.count()?))
+            }
+            None if connection.prepare_cached(HAS_ROWS)?.exists(of)? => None,
+            None => return Ok(None),
         };
-        let mut cells = Cells::of("vector_head", row);
+        let (changes, whole_from) = counted.unwrap_or_default();
         Ok(Some(Self {
             query,
             left_out,
             model,
-            changes: cells.count()?,
-            whole_from: cells.count()?,
+            changes,
+            whole_from,
+            is_uncounted: counted.is_none(),
         }))
     }
 
