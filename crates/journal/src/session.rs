@@ -139,8 +139,12 @@ impl Journal {
         let path = self.layout.lock();
         let owner = format!("pid {} writer {}\n", std::process::id(), self.writer);
         guard.sign(&owner).at(&path)?;
-        let meta = meta::read(self.disk(), &self.layout)?;
-        if meta.good().is_none_or(|meta| meta.mode != self.mode) {
+        let mut meta = meta::read(self.disk(), &self.layout)?;
+        let is_other = meta.good().is_none_or(|meta| meta.mode != self.mode);
+        if is_other || self.mode == Mode::Off {
+            if self.end_parking(self.mode_now()?)?.is_some() {
+                meta = meta::read(self.disk(), &self.layout)?;
+            }
             self.check_mode()?;
         }
         if let Some(clean) = meta.good().filter(|meta| meta.clean) {
