@@ -281,13 +281,17 @@ impl Session<'_> {
         let steps = decide(self.found(meta, tail, tail_next, marker.is_some()));
         let path = journal.layout.segment(self.active);
         if steps.sync_segment && journal.settings.sync {
-            journal
-                .disk()
-                .sync(&path)
-                .map_err(|source| JournalError::SyncFailed {
-                    path: path.clone(),
-                    source,
-                })?;
+            let applied = meta
+                .good()
+                .filter(|m| m.survives(journal.boot().as_deref()));
+            let applied = applied.map(|m| m.applied);
+            let proven = applied.filter(|applied| applied.segment == self.active);
+            journal.disk().sync(&path).map_err(|source| {
+                // Whoever wrote it died before its sync: this was the only one that could have told.
+                self.mark_unsynced(proven.map_or(0, |applied| applied.byte));
+                let path = path.clone();
+                JournalError::SyncFailed { path, source }
+            })?;
         }
         if let Some(marker) = marker.filter(|_| steps.append_again) {
             self.append_again(&marker)?;
