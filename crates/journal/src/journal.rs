@@ -181,7 +181,7 @@ impl Journal {
         world.ids.fill(&mut nonce);
         let nonce: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
         let registry = registry(&*world.disk, &layout)?;
-        Ok(Self {
+        let mut journal = Self {
             writer: format!("w_{}-{nonce}", std::process::id()),
             world,
             layout,
@@ -192,7 +192,13 @@ impl Journal {
             line: std::sync::Mutex::new(()),
             aside: std::sync::Mutex::default(),
             network: std::sync::OnceLock::new(),
-        })
+        };
+        if journal.is_parking()? {
+            // IMPORTANT: before anybody looks. Half a journal is none.
+            journal.wait_and_end_parking()?;
+            journal.mode = journal.mode_now()?;
+        }
+        Ok(journal)
     }
 
     /// On whose behalf records are written.
@@ -205,9 +211,13 @@ impl Journal {
         put_config(self.disk(), &self.layout, mode)
     }
 
+    pub(crate) fn mode_now(&self) -> Result<Mode, JournalError> {
+        config(self.disk(), &self.layout).map(|config| config.mode)
+    }
+
     /// Under the lock: somebody may have changed the mode since this process opened the store.
     pub(crate) fn check_mode(&self) -> Result<(), JournalError> {
-        let now = config(self.disk(), &self.layout)?.mode;
+        let now = self.mode_now()?;
         if now == self.mode {
             return Ok(());
         }

@@ -55,6 +55,11 @@ impl Layout {
         self.events().join("adopt.json")
     }
 
+    /// A rollback that has begun to park the journal, and not ended.
+    pub fn parking(&self) -> PathBuf {
+        self.events().join("parking.json")
+    }
+
     pub fn checkpoints(&self) -> PathBuf {
         self.events().join("checkpoints")
     }

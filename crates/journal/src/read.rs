@@ -358,6 +358,21 @@ impl Journal {
         matches!(self.indexed(item_type, item_id), Indexed::Known(kept) if kept.head.is_deleted)
     }
 
+    /// Whether a file is the newest that the index has seen of its entity; None where it does not know.
+    pub(crate) fn is_newest_seen(
+        &self,
+        item_type: &str,
+        item_id: &str,
+        held: &Value,
+    ) -> Option<bool> {
+        match self.indexed(item_type, item_id) {
+            Indexed::Known(kept) => {
+                Some(kept.head.is_deleted || self.is_ours(item_type, held, &kept))
+            }
+            Indexed::Absent | Indexed::Damaged => None,
+        }
+    }
+
     fn indexed(&self, item_type: &str, item_id: &str) -> Indexed {
         let path = self.layout.revisions();
         let Some(revisions) = Revisions::open(self.disk(), &path) else {

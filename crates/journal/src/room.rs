@@ -28,7 +28,7 @@ impl Session<'_> {
         let appended = clock.mono();
         if self.journal.settings.sync {
             file.sync().map_err(|source| {
-                self.mark_unsynced();
+                self.disown(buffer);
                 JournalError::SyncFailed { path, source }
             })?;
         }

@@ -139,8 +139,12 @@ impl Journal {
         let path = self.layout.lock();
         let owner = format!("pid {} writer {}\n", std::process::id(), self.writer);
         guard.sign(&owner).at(&path)?;
-        let meta = meta::read(self.disk(), &self.layout)?;
-        if meta.good().is_none_or(|meta| meta.mode != self.mode) {
+        let mut meta = meta::read(self.disk(), &self.layout)?;
+        let is_other = meta.good().is_none_or(|meta| meta.mode != self.mode);
+        if is_other || self.mode == Mode::Off {
+            if self.end_parking(self.mode_now()?)?.is_some() {
+                meta = meta::read(self.disk(), &self.layout)?;
+            }
             self.check_mode()?;
         }
         if let Some(clean) = meta.good().filter(|meta| meta.clean) {
@@ -277,13 +281,17 @@ impl Session<'_> {
         let steps = decide(self.found(meta, tail, tail_next, marker.is_some()));
         let path = journal.layout.segment(self.active);
         if steps.sync_segment && journal.settings.sync {
-            journal
-                .disk()
-                .sync(&path)
-                .map_err(|source| JournalError::SyncFailed {
-                    path: path.clone(),
-                    source,
-                })?;
+            let applied = meta
+                .good()
+                .filter(|m| m.survives(journal.boot().as_deref()));
+            let applied = applied.map(|m| m.applied);
+            let proven = applied.filter(|applied| applied.segment == self.active);
+            journal.disk().sync(&path).map_err(|source| {
+                // Whoever wrote it died before its sync: this was the only one that could have told.
+                self.mark_unsynced(proven.map_or(0, |applied| applied.byte));
+                let path = path.clone();
+                JournalError::SyncFailed { path, source }
+            })?;
         }
         if let Some(marker) = marker.filter(|_| steps.append_again) {
             self.append_again(&marker)?;

@@ -1,5 +1,7 @@
 //! A sync that failed: the place is marked, and what lies behind it is written once more, on fresh pages.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::disk::{read_if_there, replace};
@@ -18,21 +20,33 @@ pub(crate) struct Unsynced {
 }
 
 impl Session<'_> {
-    /// The pages of a failed sync may be gone although reads still show them; a later sync would lie.
-    pub(crate) fn mark_unsynced(&self) {
+    /// The pages of a failed sync may be gone although reads still show them; a later sync would lie. Whether whoever
+    /// comes next finds out.
+    pub(crate) fn mark_unsynced(&self, byte: u64) -> bool {
+        let disk = self.journal.disk();
+        let path = self.journal.layout.unsynced();
+        if matches!(disk.len(&path), Ok(Some(_))) {
+            // What is behind that place was about to be written once more, and comes again from there.
+            return true;
+        }
         let marker = Unsynced {
             segment: self.active,
-            byte: self.bytes,
+            byte,
         };
-        if let Ok(bytes) = serde_json::to_vec(&marker) {
-            // A disk that takes no marker either takes no records: the caller has the error already.
-            let _ = replace(
-                self.journal.disk(),
-                &self.journal.layout.unsynced(),
-                &bytes,
-                true,
-            );
+        let bytes = serde_json::to_vec(&marker).unwrap_or_default();
+        // IMPORTANT: in place, synced or not. A power cut that takes it takes the pages that it warns of as well.
+        replace(disk, &path, &bytes, false).is_ok() || disk.create(&path).is_ok()
+    }
+
+    /// After a failed sync of a batch: marked; where no marker can be had, the batch is no record any more.
+    pub(crate) fn disown(&self, buffer: &[u8]) {
+        if self.mark_unsynced(self.bytes) {
+            return;
         }
+        let path = self.journal.layout.segment(self.active);
+        let blank = vec![b'\n'; buffer.len()];
+        // A disk that takes neither takes no records: the caller has the error already.
+        let _ = self.journal.disk().write_at(&path, self.bytes, &blank);
     }
 
     pub(crate) fn unsynced_marker(&self) -> Result<Option<Unsynced>, JournalError> {
@@ -54,6 +68,7 @@ impl Session<'_> {
             .min(bytes.len());
         let mut again = Lines::default();
         scan(&bytes[from..], 0, &mut again);
+        let mut written = BTreeSet::new();
         for places in again.batches {
             let mut buffer = Vec::new();
             for place in places {
@@ -61,8 +76,13 @@ impl Session<'_> {
                 buffer.extend_from_slice(&bytes[from + place.0..from + place.1]);
                 buffer.push(b'\n');
             }
+            // A run before this one may have come as far as a copy.
+            if written.contains(&buffer) {
+                continue;
+            }
             self.append(&buffer)?;
             self.bytes += buffer.len() as u64;
+            written.insert(buffer);
         }
         let path = self.journal.layout.unsynced();
         self.journal.disk().remove(&path).at(&path)?;

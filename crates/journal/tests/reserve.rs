@@ -200,6 +200,50 @@ fn a_reservation_whose_record_is_lost_holds_or_nobody_is_told_that_the_path_is_f
     assert!(is_granted(&carl.reserve(&glob("lib/q"), HOUR).unwrap()));
 }
 
+/// The end of the journal is lost, and the file of the claim is an older copy, or was edited: the index has seen another one.
+#[test]
+fn a_lost_reservation_is_not_called_free_by_an_older_or_changed_file_of_it() {
+    let clock = Arc::new(ManualClock::at(WallMs(1_794_000_000_000)));
+    let whole = MemDisk::new();
+    let journal = init(&whole);
+    commit(&journal, vec![plan("p", 1)]);
+    let bob = agent(&whole, &clock, "bob", 4);
+    let segment = Path::new(SEGMENT);
+    bob.reserve(&glob("lib/**"), HOUR).unwrap();
+    bob.release(&glob("lib/**")).unwrap().unwrap();
+    let file = claim_file(&whole);
+    let (released, from) = (whole.files()[&file].clone(), whole.files()[segment].len());
+    bob.reserve(&glob("lib/**"), HOUR).unwrap();
+    let to = whole.files()[segment].len();
+    commit(&journal, vec![plan("p", 2)]);
+    let held = String::from_utf8(whole.files()[&file].clone()).unwrap();
+    let year = "\"until\": \"2026";
+    assert!(held.contains(year), "{held}");
+    let files = [
+        String::from_utf8(released).unwrap(),
+        held.replace("claimed", "cLaimed"),
+        held.replace(year, "\"until\": \"2020"),
+        held.replace("lib/**", "els/**"),
+        held.replace("\"bob\"", "\"carl\""),
+    ];
+    for (number, text) in files.iter().enumerate() {
+        assert_ne!(*text, held, "{number}");
+        for cut in (from..to - 3).step_by(29) {
+            let disk = whole.fork();
+            disk.tamper(segment, |bytes| bytes.truncate(cut));
+            disk.tamper(&file, |bytes| *bytes = text.clone().into_bytes());
+            is_not_free(&disk, &clock, &format!("file {number}, cut at {cut}"));
+        }
+    }
+    // A person's word, as for every other loss.
+    let disk = whole.fork();
+    disk.tamper(segment, |bytes| bytes.truncate(from));
+    disk.tamper(&file, |bytes| *bytes = files[0].clone().into_bytes());
+    let carl = agent(&disk, &clock, "carl", 9);
+    carl.accept_gaps("the disk").unwrap();
+    assert!(is_granted(&carl.reserve(&glob("lib/q"), HOUR).unwrap()));
+}
+
 /// The list of reservations is all that is left: it says that there was something, and nobody is told that a path is free.
 #[test]
 fn a_list_of_reservations_without_any_record_is_a_loss_until_a_person_accepts_it() {

@@ -47,6 +47,7 @@ pub(super) struct State {
     ops: u64,
     faults: BTreeMap<u64, Fault>,
     is_stopped: bool,
+    fails_syncs: bool,
     trace: Option<Vec<(Op, PathBuf)>>,
     network: Option<&'static str>,
 }
@@ -70,6 +71,11 @@ impl MemDisk {
 
     pub fn fault_at(&self, op: u64, fault: Fault) {
         self.state().faults.insert(op, fault);
+    }
+
+    /// From now on every sync fails, or none.
+    pub fn fail_syncs(&self, fails: bool) {
+        self.state().fails_syncs = fails;
     }
 
     pub fn is_stopped(&self) -> bool {
@@ -191,7 +197,10 @@ impl State {
         if let Some(trace) = &mut self.trace {
             trace.push((op, path.to_owned()));
         }
-        match self.faults.remove(&self.ops) {
+        let is_sync = matches!(op, Op::Sync | Op::SyncDir);
+        let forever = Fault::Error(io::ErrorKind::Other);
+        let fault = (self.fails_syncs && is_sync).then_some(forever);
+        match self.faults.remove(&self.ops).or(fault) {
             Some(Fault::Short(bytes)) if op == Op::Append => Ok(Some(bytes)),
             None | Some(Fault::Short(_)) => Ok(None),
             Some(Fault::Error(kind)) => {

@@ -1,4 +1,4 @@
-//! A whole copy of the store before its mode changes, and the parking of a journal that is turned off.
+//! A whole copy of the store before its mode changes.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,6 @@ use crate::error::{At, JournalError};
 use crate::journal::Journal;
 
 const FILE_BYTES_MAX: u64 = 4 << 30;
-/// How the name of a parked journal ends.
-pub(super) const ROLLED_BACK: &str = "-rolled-back";
 
 impl Journal {
     /// Complete when `backup.json` is in it: that comes last.
@@ -54,40 +52,6 @@ impl Journal {
         replace(self.disk(), &done, text.as_bytes(), true).at(&done)?;
         Ok(target)
     }
-
-    /// The journal of a store that is off, moved whole; it is kept as any other copy.
-    pub(super) fn park_events(&self) -> Result<PathBuf, JournalError> {
-        let name = format!("{}{ROLLED_BACK}", self.world.ids.ulid());
-        let target = self.layout.backups().join(name);
-        let (root, backups) = (self.layout.root(), self.layout.backups());
-        let mut folders = vec![root.to_owned(), backups, target.clone()];
-        for path in self.parkable()? {
-            let Ok(inside) = path.strip_prefix(root) else {
-                continue;
-            };
-            let to = target.join(inside);
-            if let Some(folder) = to.parent() {
-                self.disk().create_dir(folder).at(folder)?;
-                let above = above(folder, &target);
-                folders.extend(above.into_iter().chain(path.parent().map(Path::to_owned)));
-            }
-            self.disk().rename(&path, &to).at(&path)?;
-        }
-        folders.sort();
-        folders.dedup();
-        for folder in &folders {
-            self.disk().sync_dir(folder).at(folder)?;
-        }
-        Ok(target)
-    }
-
-    /// Everything of the journal but its lock, which somebody may wait for.
-    pub(super) fn parkable(&self) -> Result<Vec<PathBuf>, JournalError> {
-        let mut files = self.files_below(&self.layout.events())?;
-        let lock = self.layout.lock();
-        files.retain(|path| *path != lock);
-        Ok(files)
-    }
 }
 
 /// Not part of a copy: other copies, locks, requests, what was never finished.
@@ -101,7 +65,7 @@ fn is_passing(inside: &Path) -> bool {
 }
 
 /// A folder and those above it, up to the copy's own.
-fn above(folder: &Path, top: &Path) -> Vec<PathBuf> {
+pub(super) fn above(folder: &Path, top: &Path) -> Vec<PathBuf> {
     let inside = folder.ancestors().take_while(|f| f.starts_with(top));
     inside.map(Path::to_path_buf).collect()
 }

@@ -6,6 +6,7 @@
 
 mod adopt;
 mod backup;
+mod parking;
 mod source;
 
 pub(crate) use adopt::OF_CLONE;
@@ -189,14 +190,16 @@ impl Journal {
     pub fn begins_with_folder(world: &World, root: &Path) -> Result<bool, JournalError> {
         let layout = Layout::new(root);
         let backups = layout.backups();
+        // First: a rollback that was cut is ended by it.
+        let opened = Self::open(world.clone(), root, Who::default());
         let kept = world.disk.list(&backups).at(&backups)?;
         if kept
             .iter()
-            .any(|entry| entry.name.ends_with(backup::ROLLED_BACK))
+            .any(|entry| entry.name.ends_with(parking::ROLLED_BACK))
         {
             return Ok(false);
         }
-        match Self::open(world.clone(), root, Who::default()) {
+        match opened {
             Ok(journal) => Ok(journal.mode == Mode::Off || journal.is_unbegun()?),
             Err(JournalError::NoStore(_)) => Ok(true),
             Err(error) => Err(error),
@@ -238,17 +241,24 @@ impl Journal {
             session.write(&[draft])?;
             session.reconcile_full()?;
             backup = Some(this.back_up(from, to)?);
-            this.put_mode(to)?;
+            if to == Mode::Off {
+                this.announce_parking()?;
+            }
+            // IMPORTANT: before the mode. Whoever has the store open takes a cache of its own mode at its word.
             session.write_meta_as(false, to)?;
+            this.put_mode(to)?;
+            if let Some(parked) = this.end_parking(to)? {
+                backup = Some(parked);
+            }
             drop(session);
             self.mode = to;
-        }
-        if to == Mode::Off && !self.parkable()?.is_empty() {
-            // Under the lock, which stays where it is; nobody begins a session in a store that is off.
+        } else if to == Mode::Off && !self.parkable()?.is_empty() {
+            // Of a mode that came from elsewhere. Under the lock, which stays where it is.
             let path = self.layout.lock();
             let guard = self.disk().try_lock(&path).at(&path)?;
             let _guard = guard.ok_or_else(|| self.busy(std::time::Duration::ZERO))?;
-            backup = Some(self.park_events()?);
+            self.announce_parking()?;
+            backup = self.end_parking(to)?;
         }
         Ok(RolledBack {
             mode: to,

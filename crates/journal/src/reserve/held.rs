@@ -28,6 +28,8 @@ struct Seen {
     is_listed: bool,
     /// Records are lost, and nobody has accepted that.
     is_lossy: bool,
+    /// The revision index has seen another document of it than the file: an older copy, or one that somebody edited.
+    is_other: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,7 +38,7 @@ enum Verdict {
     AsRecorded,
     /// Its record is lost.
     AsFiled,
-    /// Its record is lost, and no file is left.
+    /// Its record is lost, and no file is left that says what was in it.
     Unsure,
 }
 
@@ -47,6 +49,8 @@ fn decide(seen: Seen) -> Verdict {
         // The list has it and so has a file of ours: there was a record, whoever lost it. A file alone is one that git brought.
         (Says::Nothing, Says::Holds, false) if seen.is_listed => Verdict::AsFiled,
         (_, _, false) => Verdict::Free,
+        // The newest record is lost, and the file is not what it said: neither whether it holds nor what.
+        (_, Says::Holds | Says::Over, true) if seen.is_other => Verdict::Unsure,
         // The record that made it hold again may be among the lost.
         (_, Says::Holds, true) => Verdict::AsFiled,
         // The file is the newest that was recorded.
@@ -139,16 +143,25 @@ impl Journal {
                 (Some(_), Some(_)) => Says::Holds,
                 (Some(_), None) => Says::Over,
             };
+            let is_listed = listed.is_some_and(|ids| ids.contains(&id));
+            let newest = filed
+                .as_ref()
+                .and_then(|filed| self.is_newest_seen(CLAIM, &id, filed));
             let seen = Seen {
                 journal,
                 file,
-                is_listed: listed.is_some_and(|ids| ids.contains(&id)),
+                is_listed,
                 is_lossy: !lost.is_empty(),
+                // Without an index nobody knows whether it came from before.
+                is_other: newest.map_or(is_listed && file == Says::Over, |is_newest| !is_newest),
             };
             match decide(seen) {
                 Verdict::Free | Verdict::AsRecorded => {}
                 Verdict::AsFiled => held.claims.extend(reservation.map(|held| (id, held))),
-                Verdict::Unsure => held.unsure = Some(lost.clone()),
+                Verdict::Unsure => {
+                    held.claims.extend(reservation.map(|held| (id, held)));
+                    held.unsure = Some(lost.clone());
+                }
             }
         }
         if listed.is_none() && !lost.is_empty() {
@@ -169,12 +182,13 @@ mod tests {
         let mut seen_count = 0;
         for journal in says {
             for file in says {
-                for bits in 0..4_u8 {
+                for bits in 0..8_u8 {
                     let seen = Seen {
                         journal,
                         file,
                         is_listed: bits & 1 != 0,
                         is_lossy: bits & 2 != 0,
+                        is_other: bits & 4 != 0,
                     };
                     let verdict = decide(seen);
                     seen_count += 1;
@@ -188,7 +202,12 @@ mod tests {
                         assert!(is_free, "{seen:?}");
                     }
                     if verdict == Verdict::Unsure {
-                        assert!(seen.is_lossy && seen.is_listed && file == Says::Nothing);
+                        let is_nowhere = seen.is_listed && file == Says::Nothing;
+                        assert!(seen.is_lossy && (is_nowhere || seen.is_other), "{seen:?}");
+                    }
+                    // An older file, or one that was edited, proves nothing.
+                    if seen.is_lossy && seen.is_other && file != Says::Nothing {
+                        assert!(!is_free, "{seen:?}");
                     }
                     if verdict == Verdict::AsFiled {
                         assert_eq!(file, Says::Holds, "{seen:?}");
@@ -196,6 +215,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(seen_count, 36);
+        assert_eq!(seen_count, 72);
     }
 }

@@ -25,6 +25,7 @@ pub const IMPORT: usize = 1_000;
 pub const ROOM: usize = 2_500;
 pub const ROOM_ELSE: usize = 600;
 pub const BEHIND: usize = 1_500;
+pub const ROLLBACK: usize = 1_500;
 const _: () = assert!(
     APPEND
         + BATCHES
@@ -40,6 +41,7 @@ const _: () = assert!(
         + ROOM
         + ROOM_ELSE
         + BEHIND
+        + ROLLBACK
         >= 20_000
 );
 
