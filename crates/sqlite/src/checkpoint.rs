@@ -1,5 +1,5 @@
-//! When the log is moved into the file: while the writer is idle, or between two transactions once the
-//! log is too long.
+//! When the log is moved into the file: while the writer is idle, beside commits once the log is long (`mover`), or
+//! between two transactions once it is too long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use rusqlite::{Connection, DEFAULT_NAME, ErrorCode};
 
 use crate::fault::Fault;
 use crate::options::{LogBounds, Options};
+use crate::poison::Poison;
 
 /// A pause this long means that the writer is idle and not just between two calls of one busy client.
 pub(crate) const IDLE_PAUSE: Duration = Duration::from_millis(20);
@@ -18,8 +19,15 @@ pub(crate) enum Need {
     None,
     /// Worth doing as soon as nobody waits.
     WhenIdle,
+    /// Worth doing at once, beside those who commit.
+    Beside,
+    /// Before the next transaction: the log grew faster than it was moved, or the disk is short.
     Now,
 }
+
+/// A log that is this many times as long as it should be by the time that it has been moved beside commits is not
+/// waited for any longer.
+const MOST_BESIDE: u32 = 2;
 
 const PAGE_BYTES: i64 = 4096;
 
@@ -72,8 +80,14 @@ impl Checkpointer {
             self.last_try = 0;
         }
         let (idle_pages, hard_pages) = self.pages();
+        let now_pages = if hard_pages < self.hard_pages {
+            hard_pages
+        } else {
+            hard_pages.saturating_mul(MOST_BESIDE)
+        };
         match log_pages - self.last_try {
-            grown if grown >= hard_pages => Need::Now,
+            grown if grown >= now_pages => Need::Now,
+            grown if grown >= hard_pages => Need::Beside,
             grown if grown >= idle_pages => Need::WhenIdle,
             _ => Need::None,
         }
@@ -129,6 +143,22 @@ impl Checkpointer {
     }
 }
 
+/// A fault outside any transaction: no caller is waiting, so the log is told.
+pub(crate) fn note(poison: &Poison, fault: Fault) {
+    match fault {
+        Fault::Device(reason) | Fault::Damage(reason) => {
+            poison.set(&reason);
+            tracing::error!(
+                reason,
+                "checkpoint failed; the database takes no further write"
+            );
+        }
+        Fault::DiskFull => tracing::warn!("checkpoint postponed: the disk is full"),
+        Fault::Held => tracing::warn!("checkpoint postponed: another program holds a lock"),
+        Fault::Passing(reason) => tracing::warn!(reason, "checkpoint postponed"),
+    }
+}
+
 fn is_busy(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
@@ -146,10 +176,12 @@ mod tests {
         let mut policy = Checkpointer::new(&options);
         assert_eq!(policy.weigh(9), Need::None);
         assert_eq!(policy.weigh(10), Need::WhenIdle);
-        assert_eq!(policy.weigh(100), Need::Now);
+        assert_eq!(policy.weigh(100), Need::Beside);
+        assert_eq!(policy.weigh(200), Need::Now);
         policy.last_try = 100;
         assert_eq!(policy.weigh(101), Need::None);
-        assert_eq!(policy.weigh(200), Need::Now);
+        assert_eq!(policy.weigh(200), Need::Beside);
+        assert_eq!(policy.weigh(300), Need::Now);
         // After a reset of the log the count starts from nothing.
         assert_eq!(policy.weigh(3), Need::None);
         assert_eq!(policy.weigh(10), Need::WhenIdle);
@@ -167,6 +199,6 @@ mod tests {
         assert_eq!(policy.weigh(7), Need::Now);
         options.log_bounds.set(1_000, 8_000);
         assert_eq!(policy.weigh(99), Need::WhenIdle);
-        assert_eq!(policy.weigh(100), Need::Now);
+        assert_eq!(policy.weigh(100), Need::Beside);
     }
 }

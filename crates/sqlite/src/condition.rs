@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::connection::{impossible_version, schema_version};
 use crate::error::OpenError;
@@ -299,7 +299,11 @@ fn read(
         Depth::Pages => "PRAGMA quick_check(1)",
         Depth::Whole => "PRAGMA integrity_check(1)",
     };
-    let verdict: String = connection.query_row(check, [], |row| row.get(0))?;
+    let verdict = match connection.query_row(check, [], |row| row.get::<_, String>(0)) {
+        // An index for searching without its settings is no damage to SQLite, and is checked by nothing all the same.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => error.to_string(),
+        verdict => verdict?,
+    };
     told.problem = (verdict != "ok").then_some(verdict);
     Ok(told)
 }

@@ -39,6 +39,10 @@ impl Site {
         }
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The schema version as a look that writes nothing finds it; `None` if only a writer can tell (no
     /// file yet, or one that needs a rollback first).
     pub(crate) fn look(&self) -> Result<Option<u32>, OpenError> {
@@ -76,6 +80,13 @@ impl Site {
         let connection = self.connect(OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
         connection.pragma_update(None, "query_only", true)?;
+        Ok(connection)
+    }
+
+    /// A connection that moves the log and does nothing else.
+    pub(crate) fn mover(&self) -> rusqlite::Result<Connection> {
+        let connection = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        self.tune_writer(&connection)?;
         Ok(connection)
     }
 

@@ -9,6 +9,7 @@ pub(crate) struct Counters {
     writes: AtomicU64,
     largest_batch: AtomicU64,
     checkpoints: AtomicU64,
+    moves_beside: AtomicU64,
     slowest_transaction_us: AtomicU64,
     last_transaction_us: AtomicU64,
 }
@@ -24,6 +25,8 @@ pub struct Stats {
     pub largest_batch: u64,
     /// Checkpoints that ran.
     pub checkpoints: u64,
+    /// Those before which most of the log was moved beside commits.
+    pub moves_beside: u64,
     /// Longest transaction; zero without a monotonic source in the options.
     pub slowest_transaction: Duration,
     /// Writes that wait for the writer now.
@@ -55,12 +58,17 @@ impl Counters {
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn moved_beside(&self) {
+        self.moves_beside.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             transactions: self.transactions.load(Ordering::Relaxed),
             writes: self.writes.load(Ordering::Relaxed),
             largest_batch: self.largest_batch.load(Ordering::Relaxed),
             checkpoints: self.checkpoints.load(Ordering::Relaxed),
+            moves_beside: self.moves_beside.load(Ordering::Relaxed),
             slowest_transaction: Duration::from_micros(
                 self.slowest_transaction_us.load(Ordering::Relaxed),
             ),

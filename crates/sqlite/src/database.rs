@@ -13,7 +13,9 @@ use crate::files;
 use crate::kept::keep_before;
 use crate::lead::{Leadership, gather, lead_gathered, see_to_it};
 use crate::migrate::{Migration, known_version, migrate, refuse_newer};
+use crate::mover::Mover;
 use crate::options::Options;
+use crate::place::Place;
 use crate::poison::Poison;
 use crate::queue::{Queue, Refused};
 use crate::readers::{Desk, Read, ReadQueue, Reader};
@@ -32,6 +34,7 @@ struct Inner {
     writes: Arc<Leadership>,
     reads: Arc<ReadQueue>,
     desk: Desk,
+    place: Arc<Place>,
     poison: Poison,
     counters: Arc<Counters>,
     writer: Threads,
@@ -67,21 +70,29 @@ impl Database {
         // From here on a drop of `inner` ends whatever threads have been started.
         let (poison, counters) = (Poison::default(), Arc::new(Counters::default()));
         let reads = Arc::new(Queue::new(options.read_queue_capacity));
-        let writes = Leadership::new(connection, options, poison.clone(), Arc::clone(&counters));
+        // Another VFS is no matter of paths.
+        let place = Arc::new(match options.vfs {
+            None => Place::of(site.path()),
+            Some(_) => Place::default(),
+        });
+        let (placed, counted) = (Arc::clone(&place), Arc::clone(&counters));
+        let writes = Leadership::new(connection, options, placed, poison.clone(), counted);
         let inner = Inner {
             writes: Arc::new(writes),
             reads,
             desk: Desk::new(site.clone()),
+            place,
             poison,
             counters,
             writer: Threads::default(),
             readers: Threads::default(),
         };
         let writes = Arc::clone(&inner.writes);
+        let mover = Mover::new(site.clone());
         let failed = |source| OpenError::Thread { source };
         inner
             .writer
-            .start("sqlite-writer", move || writes.run_thread())
+            .start("sqlite-writer", move || writes.run_thread(mover))
             .map_err(failed)?;
         for _ in 0..reader_count {
             let reader = Reader {
@@ -307,6 +318,15 @@ impl Database {
         drop(self.inner.reads.close_and_empty());
         settle(self.inner.writes.line.close_and_empty(), &Verdict::Stopped);
         self.inner.stop();
+    }
+
+    /// Poisons the handle if the file, its log or its index is not in its place any more: whoever writes nothing for a while
+    /// must not believe that all is well. The reason, as `is_poisoned` gives it.
+    pub fn look_at_place(&self) -> Option<String> {
+        if let Some(why) = self.inner.place.lost() {
+            self.inner.poison.set(&why);
+        }
+        self.is_poisoned()
     }
 
     /// Why no write is accepted any more, if that is so.

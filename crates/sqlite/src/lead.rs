@@ -15,10 +15,12 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::checkpoint::{IDLE_PAUSE, Need};
+use crate::checkpoint::{IDLE_PAUSE, Need, note};
 use crate::counters::Counters;
 use crate::line::{Duty, Line};
+use crate::mover::Mover;
 use crate::options::Options;
+use crate::place::Place;
 use crate::poison::Poison;
 use crate::reply::panic_text;
 use crate::ticket::Verdict;
@@ -46,6 +48,7 @@ impl Leadership {
     pub(crate) fn new(
         connection: Connection,
         options: Options,
+        place: Arc<Place>,
         poison: Poison,
         counters: Arc<Counters>,
     ) -> Leadership {
@@ -53,13 +56,15 @@ impl Leadership {
             line: Line::new(options.queue_capacity),
             poison: poison.clone(),
             counters: Arc::clone(&counters),
-            writer: Mutex::new(Some(Writer::new(connection, options, poison, counters))),
+            writer: Mutex::new(Some(Writer::new(
+                connection, options, place, poison, counters,
+            ))),
         }
     }
 
     /// The writer's thread. It ends when the line is closed and drained, or the handle is poisoned;
     /// every job that was ever queued is settled by then.
-    pub(crate) fn run_thread(&self) {
+    pub(crate) fn run_thread(&self, mut mover: Mover) {
         while self.poison.reason().is_none() {
             match self.line.next_duty(IDLE_PAUSE) {
                 Duty::Commit => {
@@ -74,12 +79,21 @@ impl Leadership {
                     });
                     self.line.call();
                 }
+                Duty::MoveBeside => {
+                    match mover.run() {
+                        Ok(()) => self.counters.moved_beside(),
+                        Err(fault) => note(&self.poison, fault),
+                    }
+                    self.line.moved();
+                }
                 Duty::End => break,
             }
         }
         if let Some(reason) = self.poison.reason() {
             settle(self.line.close_and_empty(), &Verdict::Poisoned(reason));
         }
+        // The writer's is the last connection: it empties the log.
+        drop(mover);
         if let Some(writer) = self.writer().take() {
             writer.close();
         }

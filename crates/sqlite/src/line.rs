@@ -30,17 +30,25 @@ struct State {
     promised: bool,
     /// Somebody wants the thread to lead.
     called: bool,
-    /// What the log needs, as of the last commit.
-    need: Need,
+    log: Log,
     /// Rises with every batch that anybody led.
     batches: u64,
 }
 
-/// What the writer's thread has to do next. For all but `End` it leads from now on.
+struct Log {
+    /// What it needs, as of the last commit.
+    need: Need,
+    /// It was moved beside commits; what they added meanwhile is to be moved before the next one.
+    rest_waits: bool,
+}
+
+/// What the writer's thread has to do next. For `Commit` and `Checkpoint` it leads from now on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
     Commit,
     Checkpoint,
+    /// Move the log while others lead; then say `moved`.
+    MoveBeside,
     /// Closed, and nothing is left.
     End,
 }
@@ -54,7 +62,10 @@ impl Line {
                 leader: None,
                 promised: false,
                 called: false,
-                need: Need::None,
+                log: Log {
+                    need: Need::None,
+                    rest_waits: false,
+                },
                 batches: 0,
             }),
             call: Condvar::new(),
@@ -151,16 +162,21 @@ impl Line {
         let mut state = self.lock();
         state.leader = None;
         state.batches += 1;
-        let is_news = need != Need::None && state.need != need;
-        state.need = need;
+        let is_news = need != Need::None && state.log.need != need;
+        state.log.need = need;
         let waits = !state.jobs.is_empty();
         state.promised = waits;
-        let closed = state.closed;
+        let is_awaited = state.closed || state.log.rest_waits;
         drop(state);
-        if is_news || closed {
+        if is_news || is_awaited {
             self.call.notify_one();
         }
         waits
+    }
+
+    /// For the writer's thread: it has moved the log beside commits, and moves the rest before the next one.
+    pub(crate) fn moved(&self) {
+        self.lock().log.rest_waits = true;
     }
 
     /// For the writer's thread: waits until it has a duty. `idle` is the pause after which a log that
@@ -168,15 +184,18 @@ impl Line {
     pub(crate) fn next_duty(&self, idle: Duration) -> Duty {
         let mut state = self.lock();
         loop {
-            if state.leader.is_none() {
-                let duty = state.duty();
-                if let Some(duty) = duty {
-                    state.called = false;
-                    state.leader = (duty != Duty::End).then(|| thread::current().id());
-                    return duty;
-                }
+            if state.leader.is_none()
+                && let Some(duty) = state.duty()
+            {
+                state.called = false;
+                state.log.rest_waits = false;
+                state.leader = (duty != Duty::End).then(|| thread::current().id());
+                return duty;
             }
-            if state.need != Need::WhenIdle {
+            if state.log.need == Need::Beside && !state.log.rest_waits && !state.closed {
+                return Duty::MoveBeside;
+            }
+            if state.log.need != Need::WhenIdle {
                 state = self
                     .call
                     .wait(state)
@@ -222,16 +241,20 @@ impl Line {
 impl State {
     /// For tasks. A log that is too long goes first: the thread has been told, and takes what waits along.
     fn lead_if_free(&mut self) -> bool {
-        if self.jobs.is_empty() || self.leader.is_some() || self.need == Need::Now {
+        if self.jobs.is_empty() || self.leader.is_some() || self.is_log_first() {
             return false;
         }
         self.leader = Some(thread::current().id());
         true
     }
 
+    fn is_log_first(&self) -> bool {
+        self.log.need == Need::Now || self.log.rest_waits
+    }
+
     /// What the thread should do at once, given that nobody leads.
     fn duty(&self) -> Option<Duty> {
-        if self.need == Need::Now {
+        if self.is_log_first() {
             return Some(Duty::Checkpoint);
         }
         if !self.jobs.is_empty() && (self.called || self.closed) {
@@ -286,11 +309,15 @@ mod tests {
         thread::spawn(move || {
             loop {
                 let duty = line.next_duty(Duration::from_secs(600));
-                if duty == Duty::Commit {
-                    line.take(100);
+                if duty == Duty::MoveBeside {
+                    line.moved();
+                } else {
+                    if duty == Duty::Commit {
+                        line.take(100);
+                    }
+                    line.end_lead(Need::None);
+                    line.call();
                 }
-                line.end_lead(Need::None);
-                line.call();
                 if duty == Duty::End || tell.send(duty).is_err() {
                     return;
                 }
@@ -339,5 +366,60 @@ mod tests {
         line.take(1);
         line.end_lead(Need::None);
         line.close();
+    }
+
+    #[test]
+    fn a_long_log_is_moved_beside_commits_and_only_its_rest_goes_before_the_next_one() {
+        let line = Line::new(10);
+        push(&line);
+        assert!(line.try_lead());
+        line.take(1);
+        line.end_lead(Need::Beside);
+        push(&line);
+        assert!(line.try_lead(), "nobody waits while the log is moved");
+        assert_eq!(line.next_duty(Duration::ZERO), Duty::MoveBeside);
+        line.moved();
+        line.take(1);
+        // The log is as long as before: what was moved is still in it.
+        line.end_lead(Need::Beside);
+        push(&line);
+        assert!(!line.try_lead(), "the rest comes first, or it never ends");
+        assert_eq!(line.next_duty(Duration::ZERO), Duty::Checkpoint);
+        assert!(line.end_lead(Need::None));
+        assert!(line.keep_promise(), "and then tasks lead again");
+    }
+
+    #[test]
+    fn the_thread_hears_of_the_end_of_a_lead_that_it_waits_for_with_the_rest_of_a_log() {
+        let line = Arc::new(Line::new(10));
+        push(&line);
+        assert!(line.try_lead());
+        line.take(1);
+        line.end_lead(Need::Beside);
+        push(&line);
+        assert!(line.try_lead());
+        let told = thread_of(&line);
+        assert_eq!(next(&told), Duty::MoveBeside);
+        // By now the thread waits for us.
+        thread::sleep(Duration::from_millis(50));
+        line.take(1);
+        line.end_lead(Need::Beside);
+        assert_eq!(next(&told), Duty::Checkpoint);
+        line.close();
+    }
+
+    #[test]
+    fn a_line_that_closes_while_its_log_is_moved_ends_with_an_empty_log() {
+        let line = Line::new(10);
+        push(&line);
+        assert!(line.try_lead());
+        line.take(1);
+        line.end_lead(Need::Beside);
+        assert_eq!(line.next_duty(Duration::ZERO), Duty::MoveBeside);
+        line.close();
+        line.moved();
+        assert_eq!(line.next_duty(Duration::ZERO), Duty::Checkpoint);
+        line.end_lead(Need::None);
+        assert_eq!(line.next_duty(Duration::ZERO), Duty::End);
     }
 }

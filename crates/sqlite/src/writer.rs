@@ -12,11 +12,12 @@ use rusqlite::config::DbConfig;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, DEFAULT_NAME};
 
-use crate::checkpoint::{Checkpointer, Need};
+use crate::checkpoint::{Checkpointer, Need, note};
 use crate::counters::Counters;
 use crate::fault::Fault;
 use crate::line::{Job, Line};
 use crate::options::{Durability, Options};
+use crate::place::Place;
 use crate::poison::Poison;
 use crate::ticket::{Promise, QueuedWrite, Ran, Undo, Verdict, answer};
 
@@ -37,6 +38,7 @@ pub(crate) struct Writer {
     /// What a commit does to the disk right now.
     promise: Promise,
     checkpointer: Checkpointer,
+    place: Arc<Place>,
     poison: Poison,
     counters: Arc<Counters>,
     options: Options,
@@ -46,6 +48,7 @@ impl Writer {
     pub(crate) fn new(
         connection: Connection,
         options: Options,
+        place: Arc<Place>,
         poison: Poison,
         counters: Arc<Counters>,
     ) -> Writer {
@@ -54,6 +57,7 @@ impl Writer {
             held_tries: 0,
             promise: Promise::Durable,
             checkpointer: Checkpointer::new(&options),
+            place,
             poison,
             counters,
             options,
@@ -83,7 +87,7 @@ impl Writer {
         }
         line.give_back(waiting);
         let verdict = match filled {
-            Ok(()) => Verdict::Committed,
+            Ok(()) => self.look_at_place(),
             Err(fault) => self.roll_back(fault),
         };
         let took = self.now().saturating_sub(started);
@@ -165,6 +169,14 @@ impl Writer {
         Ok(())
     }
 
+    /// A commit into a file that is not in its place any more is none.
+    fn look_at_place(&self) -> Verdict {
+        match self.place.lost_by_a_commit() {
+            None => Verdict::Committed,
+            Some(why) => Verdict::Poisoned(self.poison.set(&why)),
+        }
+    }
+
     /// Undoes the transaction and says what its callers are told.
     fn roll_back(&self, fault: Fault) -> Verdict {
         let undone =
@@ -190,7 +202,7 @@ impl Writer {
         match self.checkpointer.need(&self.connection) {
             Ok(need) => need,
             Err(fault) => {
-                self.note(fault);
+                note(&self.poison, fault);
                 Need::None
             }
         }
@@ -200,23 +212,7 @@ impl Writer {
         match self.checkpointer.run(&self.connection) {
             Ok(true) => self.counters.checkpointed(),
             Ok(false) => {}
-            Err(fault) => self.note(fault),
-        }
-    }
-
-    /// A fault outside any transaction: no caller is waiting, so the log is told.
-    fn note(&self, fault: Fault) {
-        match fault {
-            Fault::Device(reason) | Fault::Damage(reason) => {
-                self.poison.set(&reason);
-                tracing::error!(
-                    reason,
-                    "checkpoint failed; the database takes no further write"
-                );
-            }
-            Fault::DiskFull => tracing::warn!("checkpoint postponed: the disk is full"),
-            Fault::Held => tracing::warn!("checkpoint postponed: another program holds a lock"),
-            Fault::Passing(reason) => tracing::warn!(reason, "checkpoint postponed"),
+            Err(fault) => note(&self.poison, fault),
         }
     }
 

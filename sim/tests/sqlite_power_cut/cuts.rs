@@ -1,10 +1,12 @@
 //! Power cuts at every I/O index, under every kind of damage, once and again during the recovery.
 
+use std::sync::Arc;
+
 use heddle_sqlite::{Database, Durability, WriteError};
 use sim::crash_vfs::{CrashDisk, Damage, Device};
 
 use crate::judge::{Ledger, cut_everywhere};
-use crate::workload::{open, run, write, write_group};
+use crate::workload::{open, run, run_beside, write, write_group};
 
 const GROUPS: [usize; 14] = [1, 4, 1, 1, 6, 2, 1, 3, 1, 5, 1, 1, 2, 8];
 
@@ -31,6 +33,22 @@ fn an_acknowledged_write_survives_a_power_cut_at_every_io_of_a_real_disk() {
 fn the_same_cuts_catch_a_database_that_does_not_sync_its_commits() {
     for device in Device::ALL {
         let broken = all_cuts(device, Durability::Normal).unwrap_err();
+        assert!(broken.contains("acknowledged and lost"), "{broken}");
+    }
+}
+
+/// Commits go on while the log is moved, in whatever order the disk saw the two.
+#[test]
+fn what_is_committed_while_the_log_is_moved_survives_a_power_cut_at_every_io() {
+    for device in Device::ALL {
+        let disk = Arc::new(CrashDisk::new(device));
+        run_beside(&disk, Durability::Full);
+        let cuts = cut_everywhere(disk.replay(), 0, &Ledger::default(), &Damage::ALL).unwrap();
+        assert!(cuts >= 1000, "only {cuts} cuts");
+        let disk = Arc::new(CrashDisk::new(device));
+        run_beside(&disk, Durability::Normal);
+        let broken = cut_everywhere(disk.replay(), 0, &Ledger::default(), &Damage::ALL);
+        let broken = broken.unwrap_err();
         assert!(broken.contains("acknowledged and lost"), "{broken}");
     }
 }

@@ -51,7 +51,14 @@ fn ob_14_after_a_failed_sync_no_write_is_accepted_and_none_acknowledged_is_lost(
             let disk = CrashDisk::new(device);
             let database = open(&disk, Durability::Full).unwrap();
             disk.fail_sync_at(at, times);
-            let answers = ask(&disk, &database);
+            let mut answers = ask(&disk, &database);
+            // A checkpoint that found a pause in the first run and none in this one makes the disk's log shorter: the sync
+            // that is to fail is still ahead then.
+            while answers.iter().all(Result::is_ok) {
+                let id = 1_000 + u32::try_from(answers.len()).unwrap();
+                assert!(id < 1_200, "sync {at} {times:?} never came");
+                answers.push(write(&disk, &database, id));
+            }
             let good = answers.iter().take_while(|answer| answer.is_ok()).count();
             assert!(
                 answers[good..].iter().all(is_poisoned),

@@ -1,7 +1,7 @@
 //! A run of grouped writes over the real database. Attempts and answers are marked in the disk's log, so
 //! the ledger is kept by the disk and not by the code under test.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Waker};
 use std::thread;
 
@@ -29,9 +29,10 @@ pub(crate) fn open(disk: &CrashDisk, durability: Durability) -> Result<Database,
     options.vfs = Some(disk.vfs());
     options.durability = durability;
     options.reader_count = 1;
-    // Short, so that one run holds several checkpoints.
-    options.checkpoint_idle_pages = 24;
-    options.checkpoint_hard_pages = 24;
+    // So short that one run holds several checkpoints, also where nobody finds a pause to move the log beside commits: it is
+    // waited for once it is twice as long.
+    options.checkpoint_idle_pages = 12;
+    options.checkpoint_hard_pages = 12;
     Database::open(options, SCHEMA)
 }
 
@@ -131,4 +132,40 @@ pub(crate) fn run(disk: &CrashDisk, durability: Durability, groups: &[usize]) {
             "a tame run: {stats:?}"
         );
     }
+}
+
+/// A run of tasks that lead by themselves, so that the writer's thread moves the log while they commit.
+pub(crate) fn run_beside(disk: &Arc<CrashDisk>, durability: Durability) {
+    const TASKS: u32 = 3;
+    const EACH_MIN: u32 = 16;
+    const EACH_MAX: u32 = 200;
+    let database = open(disk, durability).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (disk, database) = (Arc::clone(disk), database.clone());
+            runtime.spawn(async move {
+                for n in 0..EACH_MAX {
+                    // Where the thread was not quick enough to move anything beside them, they go on.
+                    if n >= EACH_MIN && database.stats().moves_beside > 0 {
+                        break;
+                    }
+                    let id = 1 + task * EACH_MAX + n;
+                    disk.mark(format!("try {id}"));
+                    let answer = database.write(insert(id)).await;
+                    note(&disk, id, &answer);
+                    assert_eq!(answer, Ok(()));
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    database.stop();
+    let stats = database.stats();
+    assert!(stats.moves_beside > 0, "a tame run: {stats:?}");
 }

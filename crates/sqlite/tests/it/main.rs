@@ -10,6 +10,7 @@ mod batches;
 mod damage;
 mod files;
 mod lead;
+mod long_log;
 mod migrations;
 mod reads;
 mod settle;
