@@ -93,6 +93,7 @@ impl Session<'_> {
         self.append(&written.buffer)?;
         self.bytes += written.buffer.len() as u64;
         self.next_seq += drafts.len() as u64;
+        self.recorded_to = self.next_seq - 1;
         Ok(written)
     }
 

@@ -13,7 +13,6 @@ use crate::format::{ENVELOPE_VERSION, SEQ_MAX, checkpoint_name, checkpoint_seq, 
 use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::lines::{Counted, Damage, Sink, scan};
-use crate::meta;
 use crate::notes::{CheckpointRef, MetaPayload};
 use crate::record::{PayloadRef, Text};
 use crate::reduce::Head;
@@ -285,7 +284,7 @@ impl Journal {
     /// The state, from the newest sound checkpoint but `skip` of them, or from the first record: `usize::MAX` is that.
     pub fn rebuild(&self, skip: usize) -> Result<Rebuilt, JournalError> {
         // IMPORTANT: the witnesses of a loss before the segments, or a writer meanwhile would look like one.
-        let meta = meta::read(self.disk(), &self.layout)?;
+        let seen = self.seen()?;
         let checkpoints = self.checkpoints_here()?;
         let mut replay = Replay::new(Unknown, self.registry.clone(), self.mode);
         let mut from = None;
@@ -337,7 +336,7 @@ impl Journal {
         let back: Vec<u64> = back.into_iter().filter(|s| before.contains(s)).collect();
         ahead::replay_all(self, &back, &mut replay)?;
         ahead::replay_all(self, behind, &mut replay)?;
-        let last = self.witnessed(&meta, &checkpoints, replay.head_seq)?;
+        let last = self.witnessed(seen, &checkpoints, replay.head_seq)?;
         let is_unclear =
             |(_, damage): &(u64, Damage)| damage.is_newer() && damage.newer_seq().is_none();
         if last > replay.head_seq && !replay.damage.iter().any(is_unclear) {

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::blobs;
 use crate::disk::{LockGuard, read_if_there, replace};
 use crate::error::{At, JournalError};
-use crate::format::{WHO_BYTES_MAX, is_item_id};
+use crate::format::{SEQ_MAX, WHO_BYTES_MAX, is_item_id};
 use crate::journal::Journal;
 use crate::page::{Mark, Page, Wanted};
+use crate::stamp::{self, Stamp};
 
 const CURSOR_BYTES_MAX: u64 = 16 << 10;
 /// Marks of before that a cursor holds: the newest ones, and fewer the older they are.
@@ -35,6 +36,9 @@ struct Cursor {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     trail: Vec<(u64, String, u32)>,
     last_read: String,
+    /// Which start of the machine wrote this. A reader may have been shown a record that a power cut took before it was synced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<String>,
 }
 
 fn check_reader(reader: &str) -> Result<(), JournalError> {
@@ -198,9 +202,10 @@ impl Journal {
             last_crc: shown.crc,
             trail: now.trail_to(shown.seq),
             last_read: self.world.clock.wall().to_rfc3339(),
+            boot: self.boot(),
         };
         let path = self.cursor_path(reader, item_type);
-        let bytes = serde_json::to_vec(&cursor).map_err(JournalError::refused)?;
+        let bytes = stamp::stamped(&cursor)?;
         replace(self.disk(), &path, &bytes, false).at(&path)
     }
 
@@ -238,6 +243,27 @@ impl Journal {
             None => format!("_{}", hashed(reader)),
         };
         self.layout.cursors().join(format!("{name}.json"))
+    }
+
+    /// The largest watermark of all readers: there was a record. Of those of this boot, and with a checksum: a flipped bit is no loss.
+    pub(crate) fn readers_to(&self) -> Result<u64, JournalError> {
+        let folder = self.layout.cursors();
+        let (mut last, boot) = (0, self.boot());
+        for entry in self.disk().list(&folder).at(&folder)? {
+            if entry.name.strip_suffix(".json").is_none() || entry.name.starts_with('.') {
+                continue;
+            }
+            let bytes = read_if_there(self.disk(), &folder.join(&entry.name), CURSOR_BYTES_MAX);
+            let bytes = bytes.ok().flatten().unwrap_or_default();
+            if stamp::look(&bytes) != Stamp::Sound {
+                continue;
+            }
+            let cursor = serde_json::from_slice::<Cursor>(&bytes).ok();
+            let cursor = cursor.filter(|cursor| cursor.boot.is_some() && cursor.boot == boot);
+            let seq = cursor.map_or(0, |cursor| cursor.last_seq);
+            last = last.max(if seq > SEQ_MAX { 0 } else { seq });
+        }
+        Ok(last)
     }
 
     /// A cursor that cannot be read begins anew: an event twice is better than one never.

@@ -16,6 +16,7 @@ use crate::error::{At, JournalError};
 use crate::journal::Journal;
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::notes::{MetaPayload, Note};
+use crate::revisions::Revisions;
 use crate::segments;
 use crate::session::Session;
 
@@ -58,6 +59,21 @@ impl Journal {
     pub(crate) fn erased(&self) -> Result<Ids, JournalError> {
         let (segment, ids) = self.erased_list()?;
         self.erased_from(segment, u64::MAX, ids)
+    }
+
+    /// A note says that the record which the index calls the newest of an entity was erased: index and file are of before.
+    pub(crate) fn is_noted_as_erased(
+        &self,
+        item_type: &str,
+        item_id: &str,
+    ) -> Result<bool, JournalError> {
+        let index = Revisions::open(self.disk(), &self.layout.revisions());
+        let kept = index.and_then(|index| index.get(item_type, item_id).ok().flatten());
+        let Some(kept) = kept.filter(|kept| !kept.head.is_deleted) else {
+            return Ok(false);
+        };
+        let seq = kept.head.seq;
+        Ok(self.erased()?.iter().any(|(erased, _)| *erased == seq))
     }
 
     /// What is summed up, and where the rest begins.

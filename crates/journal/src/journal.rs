@@ -91,6 +91,8 @@ pub struct Journal {
     pub(crate) line: std::sync::Mutex<()>,
     /// What a reader moved aside: told by the door, which alone speaks to people.
     pub(crate) aside: std::sync::Mutex<Vec<String>>,
+    /// Every witness was asked, and none knew of a loss: from then on those that cost nothing are.
+    looked: std::sync::atomic::AtomicBool,
     /// Looked up once: a folder does not move to another file system while it is open.
     network: std::sync::OnceLock<bool>,
 }
@@ -191,6 +193,7 @@ impl Journal {
             who,
             line: std::sync::Mutex::new(()),
             aside: std::sync::Mutex::default(),
+            looked: std::sync::atomic::AtomicBool::new(false),
             network: std::sync::OnceLock::new(),
         };
         if journal.is_parking()? {
@@ -272,6 +275,15 @@ impl Journal {
 
     pub(crate) fn disk(&self) -> &dyn Disk {
         &*self.world.disk
+    }
+
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.looked.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    pub(crate) fn was_looked_at(&self) {
+        self.looked
+            .store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
     pub(crate) fn is_on_network(&self) -> bool {

@@ -70,6 +70,7 @@ mod text;
 mod unbroken;
 mod unsynced;
 mod verify;
+mod witness;
 
 pub use begin::{Begins, Earlier};
 pub use cursor::Reading;

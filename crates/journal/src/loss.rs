@@ -12,7 +12,7 @@ use crate::error::{At, JournalError};
 use crate::format::SEQ_MAX;
 use crate::gaps::Gaps;
 use crate::journal::Journal;
-use crate::meta::{self, MetaFound};
+use crate::meta;
 use crate::newer;
 use crate::revisions::{Kept, Revisions};
 use crate::segments;
@@ -164,29 +164,6 @@ impl Session<'_> {
 }
 
 impl Journal {
-    /// The last seq that a witness has seen, above `head`; `head` where none has seen more.
-    pub(crate) fn witnessed(
-        &self,
-        meta: &MetaFound,
-        checkpoints: &[u64],
-        head: u64,
-    ) -> Result<u64, JournalError> {
-        let cached = match meta.good() {
-            Some(meta) => meta.next_seq - 1,
-            None => self.remembered_to(),
-        };
-        let mut last = cached.max(head);
-        let above = checkpoints.iter().rev().take_while(|seq| **seq > last);
-        // The newest that is ours decides.
-        for head_seq in above {
-            if self.is_own_checkpoint(*head_seq)? {
-                last = *head_seq;
-                break;
-            }
-        }
-        Ok(last)
-    }
-
     /// The newest record that the revision index knows, or the list of reservations; 0 without them. A clone has neither.
     pub(crate) fn remembered_to(&self) -> u64 {
         let index = Revisions::open(self.disk(), &self.layout.revisions());
@@ -198,7 +175,8 @@ impl Journal {
     /// checkpoint or slice and which no clone brings along.
     pub(crate) fn is_never_written(&self) -> Result<bool, JournalError> {
         let name = self.layout.origin();
-        Ok(self.remembered_to() == 0 && self.disk().len(&name).at(&name)?.is_none())
+        let is_seen = self.remembered_to() > 0 || self.seen_beside()? > 0;
+        Ok(!is_seen && self.disk().len(&name).at(&name)?.is_none())
     }
 
     /// Sealed, and written by this very store.
@@ -213,8 +191,10 @@ impl Journal {
     /// The seqs, first and last, that are gone from the journal's end; without a lock and without a write.
     pub(crate) fn lost_tail(&self) -> Result<Option<[u64; 2]>, JournalError> {
         // IMPORTANT: the witnesses first. What is written meanwhile must not look like a loss.
+        let beside = self.seen_beside()?;
         let meta = meta::read(self.disk(), &self.layout)?;
         let checkpoints = checkpoint::listed(self.disk(), &self.layout)?;
+        let seen = self.seen_to(beside, &meta)?;
         let mut live = segments::live(self.disk(), &self.layout)?;
         let strays = self.strays(&live, &meta)?;
         live.retain(|first| !strays.contains(first));
@@ -231,7 +211,7 @@ impl Journal {
             return Ok(None);
         }
         let head = self.next_after(&live, &tail)? - 1;
-        let last = self.witnessed(&meta, &checkpoints, head)?;
+        let last = self.witnessed(seen, &checkpoints, head)?;
         let head = self.newest_of(*active, head, last)?;
         Ok((last > head).then_some([head + 1, last]))
     }

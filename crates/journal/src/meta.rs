@@ -48,13 +48,16 @@ pub struct Meta {
     pub unannotated: u64,
     /// Where the time of mutations went, for doctor.
     #[serde(default)]
-    pub phases: Phases,
+    pub phases: Box<Phases>,
     /// Records that are lost; none, as a rule.
     #[serde(default, skip_serializing_if = "Lost::is_nothing")]
     pub lost: Box<Lost>,
     /// The newest record that the revision index knew: one that knows less is an older copy, and not believed.
     #[serde(default)]
     pub indexed_to: u64,
+    /// Which index that was: one of the same newest record that was made before is an older copy as well.
+    #[serde(default)]
+    pub index_made: u64,
     /// The seq of the list of reservations when it was written last: the same of it.
     #[serde(default)]
     pub reserved_to: u64,
@@ -88,9 +91,10 @@ impl Meta {
             boot,
             clean: false,
             unannotated: 0,
-            phases: Phases::default(),
+            phases: Box::default(),
             lost: Box::default(),
             indexed_to: 0,
+            index_made: 0,
             reserved_to: 0,
         }
     }

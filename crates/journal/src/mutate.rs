@@ -199,6 +199,8 @@ impl<'j> Committed<'j> {
             session.phases.project.note(took);
             session.make_room();
             session.write_meta(false)?;
+            // Where it fails the next one tries again, long before it matters.
+            let _ = session.give_more(written.first_seq);
             if session.bytes >= session.journal.settings.roll_bytes {
                 // Off the answer's path. Where it fails, the next mutation finds the segment full and meets the reason.
                 let _ = session.roll();

@@ -223,8 +223,10 @@ impl Journal {
 
     fn look(&self, wanted: &Wanted) -> Result<(Page, Found), JournalError> {
         // IMPORTANT: the witnesses of a loss before the segments, or a writer meanwhile would look like one.
+        let beside = self.seen_beside()?;
         let meta = meta::read(self.disk(), &self.layout)?;
         let checkpoints = checkpoint::listed(self.disk(), &self.layout)?;
+        let seen = self.seen_to(beside, &meta)?;
         let erased = self.erased()?;
         let live = segments::live(self.disk(), &self.layout)?;
         let after = wanted.seen.seq;
@@ -252,7 +254,7 @@ impl Journal {
         let known = if is_new {
             after
         } else {
-            self.witnessed(&meta, &checkpoints, head.max(oldest.saturating_sub(1)))?
+            self.witnessed(seen, &checkpoints, head.max(oldest.saturating_sub(1)))?
         };
         if !collector.page.more && known > collector.passed && !is_new {
             collector.miss(known);

@@ -316,7 +316,7 @@ impl<'j> Session<'j> {
     pub(crate) fn revisions(&self) -> Option<Revisions<'j>> {
         let path = self.journal.layout.revisions();
         let index = Revisions::open(self.journal.disk(), &path);
-        index.filter(|index| index.newest() >= self.indexed_to)
+        index.filter(|index| index.is_as_new_as(self.indexed_to, self.index_made))
     }
 
     /// The head of an entity; an index that cannot be believed is rebuilt first.
@@ -360,6 +360,10 @@ impl<'j> Session<'j> {
         // IMPORTANT: behind what is projected. A reader brings files level and leaves the cache's own seq as it was.
         let projected = segments::seq_before(journal.disk(), &journal.layout, from)?;
         replay.head_seq = projected.unwrap_or(0).max(meta.next_seq - 1);
+        if revisions.newest() > replay.head_seq {
+            // The cache is an older copy, and so may the files be: what the index knows is no news, and they would stay as they are.
+            return Ok(false);
+        }
         for first in live.into_iter().filter(|first| *first >= from.segment) {
             let skip = if first == from.segment { from.byte } else { 0 };
             let Some(bytes) = segments::read_from(journal.disk(), &journal.layout, first, skip)?
@@ -367,6 +371,10 @@ impl<'j> Session<'j> {
                 return Ok(false);
             };
             replay.segment(first, &bytes, skip);
+        }
+        if replay.has_erased() {
+            // What was erased stands before this gap, and in files and index of before.
+            return Ok(false);
         }
         let mut gaps = replay.gaps.clone();
         gaps.settle();
@@ -419,6 +427,7 @@ impl<'j> Session<'j> {
             revisions.put(item_type, item_id, projected.kept(entity.head))?;
         }
         self.indexed_to = revisions.newest();
+        self.index_made = self.index_made.max(revisions.made());
         Ok(())
     }
 }

@@ -61,13 +61,15 @@ impl Known for &Revisions<'_> {
 impl Journal {
     /// One small file, one listing, one length, a few bytes: whatever the size of the store.
     pub fn freshness(&self) -> Result<Freshness, JournalError> {
+        // IMPORTANT: before the cache. Whoever writes meanwhile is no witness of a loss.
+        let beside = self.seen_now()?;
         let found = meta::read(self.disk(), &self.layout)?;
         let live = segments::live(self.disk(), &self.layout)?;
         let (meta, active) = match (found, live.last()) {
             (MetaFound::Absent, None) => {
                 let is_new = crate::checkpoint::listed(self.disk(), &self.layout)?.is_empty();
-                // Whoever reserved something had written a record, and it is gone.
-                let is_new = is_new && self.reserved_to() == 0;
+                // Whoever has seen a record, or reserved something, says that there was one, and it is gone.
+                let is_new = is_new && beside == 0;
                 return Ok(if is_new && self.entity_files()?.is_empty() {
                     Freshness::Fresh
                 } else {
@@ -95,7 +97,16 @@ impl Journal {
             && (length == end
                 || meta.reach == Some(length)
                     && segments::is_blank_from(self.disk(), &path, end, length)?);
+        // What the segment confirms may be an older copy itself, and so may the segment.
+        let is_short = is_level && beside >= meta.next_seq && {
+            let last = segments::last_before(self.disk(), &path, end)?;
+            last.is_none_or(|last| last < beside)
+        };
+        if is_level && !is_short {
+            self.was_looked_at();
+        }
         Ok(match is_level {
+            true if is_short => Freshness::Behind(None),
             true if meta.is_unproven() => Freshness::Indexed,
             true => Freshness::Fresh,
             false => Freshness::Behind(Some(meta)),
@@ -105,7 +116,8 @@ impl Journal {
     /// The revision index is an older copy that was put back, or gone.
     fn is_index_older(&self, meta: &Meta) -> bool {
         let open = || Revisions::open(self.disk(), &self.layout.revisions());
-        meta.indexed_to > 0 && open().is_none_or(|index| index.newest() < meta.indexed_to)
+        meta.indexed_to > 0
+            && open().is_none_or(|index| !index.is_as_new_as(meta.indexed_to, meta.index_made))
     }
 
     /// What a writer does before it writes, notes and repairs included, if nobody else is at it.
@@ -222,6 +234,9 @@ impl Journal {
             Freshness::Behind(None) if self.is_unadopted()? => self.of_clone(item_type, item_id),
             Freshness::Behind(meta) if self.registry.class(item_type) == TypeClass::Execution => {
                 self.read_through(meta.as_ref(), item_type, item_id)
+            }
+            Freshness::Behind(_) if self.is_noted_as_erased(item_type, item_id)? => {
+                self.rebuilt(item_type, item_id)
             }
             Freshness::Behind(meta) => match self.served(item_type, item_id, true) {
                 // C29: an index that is behind cannot say that something is not there.

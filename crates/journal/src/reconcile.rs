@@ -302,10 +302,19 @@ impl Session<'_> {
         let path = journal.layout.revisions();
         let old = self.revisions();
         let fresh = Revisions::build_unproven(journal.disk(), &path, &heads, old.as_ref())?;
-        self.indexed_to = fresh.newest();
+        self.took_its_place(fresh)?;
         self.renew_lost(&rebuilt, old.is_some_and(|old| old.is_readable()))?;
         self.is_unproven = true;
         self.write_meta(false)
+    }
+
+    /// A new index is later than any that the cache, or the clock, knows: an older copy of it that is put back is told by that.
+    fn took_its_place(&mut self, mut fresh: Revisions<'_>) -> Result<(), JournalError> {
+        let now = u64::try_from(self.journal.world.clock.wall().0).unwrap_or(0);
+        self.index_made = now.max(self.index_made.saturating_add(1));
+        fresh.set_made(self.index_made)?;
+        self.indexed_to = fresh.newest();
+        Ok(())
     }
 
     fn reconcile_all(&mut self, is_asked: bool) -> Result<(), JournalError> {
@@ -386,7 +395,7 @@ impl Session<'_> {
         }
         let path = journal.layout.revisions();
         let fresh = Revisions::build_over(journal.disk(), &path, &entries, old.as_ref(), is_worth)?;
-        self.indexed_to = fresh.newest();
+        self.took_its_place(fresh)?;
         self.renew_lost(rebuilt, old.is_some_and(|old| old.is_readable()))?;
         self.kept_aside.append(&mut aside);
         self.is_unproven = false;

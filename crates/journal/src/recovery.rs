@@ -10,7 +10,7 @@ pub enum MetaState {
     /// Its writer died between the sync and the cache.
     Behind,
     Level,
-    /// The segments lost what the cache has seen.
+    /// The segments lost what the cache, or another witness, has seen.
     Ahead,
 }
 

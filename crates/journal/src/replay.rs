@@ -360,6 +360,11 @@ impl<K: Known> Replay<K> {
         }
     }
 
+    /// Whether anything that was met is erased, or says that another record is.
+    pub(crate) fn has_erased(&self) -> bool {
+        !(self.redacted.is_empty() && self.noted.is_empty())
+    }
+
     fn is_erased(&self, record: &Record<'_>) -> bool {
         // Most journals never saw a redaction, and this is asked of every record.
         if self.redacted.is_empty() && self.noted.is_empty() {

@@ -35,6 +35,9 @@ const LEVEL: &str = "#level";
 /// Level up to here whatever the machine lost.
 const SYNCED: &str = "#synced";
 
+/// The newest record of the journal when the table was brought level: one that knows of more than there is tells of a loss.
+pub(crate) const NEWEST: &str = "#newest";
+
 /// A request's name, and what tells another request of that name from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Key {
@@ -178,7 +181,7 @@ impl Session<'_> {
         };
         let Some(answered) = answered else {
             // IMPORTANT: an id is never free again, also not where the record that has it is lost.
-            self.must_be_new(key, level.missing, found.is_some())?;
+            self.must_be_new(key, level.missing, found.map(|kept| kept.head.seq))?;
             // The same where a record that this build does not understand may have it.
             self.must_know_all()?;
             return Ok(None);
@@ -246,7 +249,7 @@ impl Session<'_> {
             journal.disk().sync(&path).at(&path)?;
             table.put(SYNCED, "", slot(self.active, 0, 0))?;
         }
-        self.put_level(&mut table, found.end)?;
+        self.put_level(&mut table, found.run.last(), found.end)?;
         Ok(Level { table, missing })
     }
 
@@ -271,7 +274,7 @@ impl Session<'_> {
         let path = journal.layout.requests();
         let mut table = Revisions::build_lasting(journal.disk(), &path, &entries)?;
         if missing.is_empty() {
-            self.put_level(&mut table, found.end)?;
+            self.put_level(&mut table, found.run.last(), found.end)?;
         }
         Ok(Level { table, missing })
     }
@@ -279,8 +282,16 @@ impl Session<'_> {
     fn put_level(
         &self,
         table: &mut Revisions<'_>,
+        last: u64,
         end: Option<(Position, u32)>,
     ) -> Result<(), JournalError> {
+        let newest = slot(self.active, last, 0);
+        if table
+            .get(NEWEST, "")?
+            .is_none_or(|before| before.head.seq < newest.head.seq)
+        {
+            table.put(NEWEST, "", newest)?;
+        }
         // A machine that cannot tell its boots begins at what was synced.
         if let (Some((at, crc)), Some(boot)) = (end, self.journal.boot()) {
             let level = slot(at.segment, at.byte, crc);

@@ -15,11 +15,10 @@ use crate::phases::Phases;
 use crate::recovery::{Found, MetaState, Reconcile, Steps, decide};
 use crate::revisions::Revisions;
 use crate::segments::{self, Tail};
-use crate::{blobs, checkpoint};
+use crate::{blobs, checkpoint, witness};
 
 const LOCK_SLEEP_MIN: Duration = Duration::from_micros(100);
 const LOCK_SLEEP_MAX: Duration = Duration::from_millis(2);
-const OWNER_BYTES_MAX: usize = 256;
 
 /// When doubtful files are compared with the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,9 +52,15 @@ pub(crate) struct Session<'j> {
     pub(crate) lost: Lost,
     /// The newest record that the revision index must know.
     pub(crate) indexed_to: u64,
+    /// And which index that was.
+    pub(crate) index_made: u64,
     /// The seq that the list of reservations must have.
     pub(crate) reserved_to: u64,
-    _guard: Box<dyn LockGuard>,
+    /// The last seq that the lock says.
+    pub(crate) signed: u64,
+    /// The last seq of a record that is on the disk for certain.
+    pub(crate) recorded_to: u64,
+    pub(crate) guard: Box<dyn LockGuard>,
 }
 
 impl Journal {
@@ -125,9 +130,7 @@ impl Journal {
 
     /// Who signed a lock, for people.
     pub(crate) fn owner_of(&self, lock: &Path) -> String {
-        let owner = self.disk().read_at(lock, 0, OWNER_BYTES_MAX);
-        let owner = owner.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
-        let owner = owner.ok().filter(|owner| !owner.is_empty());
+        let owner = witness::signed_owner(&self.lock_text(lock));
         owner.unwrap_or_else(|| "unknown".to_owned())
     }
 
@@ -137,8 +140,9 @@ impl Journal {
         files: Files,
     ) -> Result<Session<'_>, JournalError> {
         let path = self.layout.lock();
-        let owner = format!("pid {} writer {}\n", std::process::id(), self.writer);
-        guard.sign(&owner).at(&path)?;
+        let signed = guard.signed().at(&path)?;
+        let text = self.signature(witness::signed_seq(&signed));
+        guard.sign(&text).at(&path)?;
         let mut meta = meta::read(self.disk(), &self.layout)?;
         let is_other = meta.good().is_none_or(|meta| meta.mode != self.mode);
         if is_other || self.mode == Mode::Off {
@@ -169,6 +173,11 @@ impl Journal {
         self.check_name(&segments, tail.last_seq)?;
         session.files = files;
         session.recover(&meta, &tail, tail_next)?;
+        session.recorded_to = session.next_seq - 1;
+        if session.is_sealed || tail.last_seq.is_none() {
+            // Behind a loss the seqs go on far from where they were: also from where the store's name had them.
+            session.give_on()?;
+        }
         session.take_back()?;
         session.resume_redaction()?;
         Ok(session)
@@ -191,13 +200,11 @@ impl Journal {
             tail.bytes = tail.reach;
         }
         let mut tail_next = self.next_after(segments, &tail)?;
-        // Without a cache the checkpoints are the only ones to know that a seq was given already.
+        let signed = guard.signed().map_or(0, |text| witness::signed_seq(&text));
+        // IMPORTANT: not the cache alone. Somebody may have put an older copy of it back with its segment.
         let known = match meta.good() {
-            Some(meta) => meta.next_seq - 1,
-            None => {
-                let checkpoints = checkpoint::listed(self.disk(), &self.layout)?;
-                self.witnessed(meta, &checkpoints, tail_next - 1)?
-            }
+            Some(meta) if self.is_looked_at() => self.seen_at_once(signed).max(meta.next_seq - 1),
+            _ => self.witnessed_by_all(meta, tail_next - 1)?,
         };
         // Without a cache nobody knows whether the last line has the largest seq.
         let seen = meta.good().map_or(u64::MAX, |_| known);
@@ -205,7 +212,7 @@ impl Journal {
         let is_rolled = meta
             .good()
             .is_some_and(|meta| meta.applied.segment > active);
-        let session = Session {
+        let mut session = Session {
             journal: self,
             active,
             bytes: tail.bytes,
@@ -215,7 +222,7 @@ impl Journal {
             unannotated: meta.good().map_or(0, |meta| meta.unannotated),
             phases: meta
                 .good()
-                .map(|meta| meta.phases.clone())
+                .map(|meta| (*meta.phases).clone())
                 .unwrap_or_default(),
             index: None,
             files: Files::First,
@@ -225,9 +232,18 @@ impl Journal {
                 .good()
                 .map_or_else(Lost::unknown, |meta| (*meta.lost).clone()),
             indexed_to: meta.good().map_or(0, |meta| meta.indexed_to),
+            index_made: meta.good().map_or(0, |meta| meta.index_made),
             reserved_to: meta.good().map_or(0, |meta| meta.reserved_to),
-            _guard: guard,
+            recorded_to: 0,
+            signed,
+            guard,
         };
+        session.doubt_list(meta, known.max(tail_next - 1));
+        match meta.good() {
+            Some(_) if known < tail_next => self.was_looked_at(),
+            Some(meta) if known >= meta.next_seq => session.doubt_index(known),
+            _ => {}
+        }
         Ok((session, tail, tail_next))
     }
 
@@ -238,10 +254,7 @@ impl Journal {
             .copied();
         let archived = segments::archived(self.disk(), &self.layout)?;
         let behind_archive = archived.last().copied().unwrap_or(0);
-        let known = match meta.good() {
-            Some(meta) => meta.next_seq,
-            None => self.remembered_to() + 1,
-        };
+        let known = self.seen_to(self.seen_beside()?, meta)? + 1;
         Ok(known.max(newest.unwrap_or(0) + 1).max(behind_archive + 1))
     }
 
@@ -350,8 +363,9 @@ impl Session<'_> {
             meta: match meta {
                 MetaFound::Absent => MetaState::Absent,
                 MetaFound::Damaged => MetaState::Damaged,
+                // The cache itself, or another witness where that was put back with its segment.
+                MetaFound::Good(_) if self.next_seq > tail_next => MetaState::Ahead,
                 MetaFound::Good(meta) if meta.next_seq < tail_next => MetaState::Behind,
-                MetaFound::Good(meta) if meta.next_seq > tail_next => MetaState::Ahead,
                 MetaFound::Good(_) => MetaState::Level,
             },
             is_torn: tail.torn.is_some(),
@@ -422,9 +436,10 @@ impl Session<'_> {
         fresh.set_unproven(self.is_unproven);
         fresh.reach = Some(self.reach);
         fresh.unannotated = self.unannotated;
-        fresh.phases = self.phases.clone();
+        self.phases.clone_into(&mut fresh.phases);
         self.lost.clone_into(&mut fresh.lost);
         fresh.indexed_to = self.indexed_to;
+        fresh.index_made = self.index_made;
         fresh.reserved_to = self.reserved_to;
         meta::write(journal.disk(), &journal.layout, &fresh)
     }

@@ -29,6 +29,11 @@ impl Run {
         self.last = self.last.max(seq);
     }
 
+    /// The largest seq that was met.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
     fn is_whole_to(&self, next_seq: u64) -> bool {
         !self.is_broken && self.last.saturating_add(1) >= next_seq
     }
@@ -43,17 +48,21 @@ impl Session<'_> {
         self.journal.all_missing()
     }
 
-    /// Fails where an id that was not found may have been answered in what is `missing`, or known to be lost. `is_named`: the table
-    /// has it, and the record that it names is not there.
+    /// Fails where an id that was not found may have been answered in what is `missing`, or known to be lost. `named`: the table
+    /// has it, and the record of this seq that it names is not there.
     pub(crate) fn must_be_new(
         &self,
         key: &Key,
         missing: Vec<[u64; 2]>,
-        is_named: bool,
+        named: Option<u64>,
     ) -> Result<(), JournalError> {
         let mut seqs = missing;
-        if seqs.is_empty() && is_named {
+        if let Some(seq) = named.filter(|_| seqs.is_empty()) {
             seqs = self.journal.all_missing()?;
+            if seqs.is_empty() && !self.lost.hold(seq) {
+                // The table is the last that knows of it: an older copy of all else was put back. (A record that is here lost its id on request.)
+                seqs = self.journal.still_missing(&[[seq, seq]])?;
+            }
         }
         if seqs.is_empty() {
             seqs.clone_from(&self.lost.seqs);

@@ -111,7 +111,14 @@ fn locks(disk: &dyn Disk, lock: &Path) {
     );
     drop(held);
     let mut again = disk.try_lock(lock).unwrap().expect("given back");
-    again.sign("somebody").unwrap();
+    for text in ["somebody", "somebody else", "me", "me"] {
+        again.sign(text).unwrap();
+        assert_eq!(again.signed().unwrap(), text.as_bytes());
+        assert_eq!(disk.read(lock, 99).unwrap(), text.as_bytes());
+    }
+    drop(again);
+    let kept = disk.try_lock(lock).unwrap().expect("given back");
+    assert_eq!(kept.signed().unwrap(), b"me", "what is signed stays");
 }
 
 #[test]

@@ -424,43 +424,6 @@ fn rd_01_a_second_redaction_does_not_call_searched_what_nobody_can_search_for() 
     assert!(!told.searched);
 }
 
-/// RD-01: the id of a request that says what is erased goes too; any other id stays taken.
-#[test]
-fn rd_01_an_id_that_holds_the_content_is_erased_with_it() {
-    let disk = MemDisk::new();
-    let journal = init(&disk);
-    let note = |id: &str, text: &str| {
-        // One of them in a blob.
-        let body = "y".repeat(if id == "b" { 70_000 } else { 1 });
-        put("plan", id, json!({"note": text, "body": body}))
-    };
-    for (id, key) in [
-        ("s", format!("key-{CANARY}")),
-        ("b", format!("blob-{CANARY}")),
-        ("t", "k1".to_owned()),
-    ] {
-        let committed = journal.mutate_once(note(id, CANARY), &key).unwrap();
-        committed.finish().unwrap();
-        let told = journal.redact(&item("plan", id), "asked for").unwrap();
-        assert_eq!(told.leftovers, [""; 0], "{id}");
-    }
-    assert_eq!(holding(&disk, CANARY), Vec::<PathBuf>::new());
-    // Also one that is too short to be looked for elsewhere.
-    for (id, key) in [("p", "pin4711"), ("q", "set-pin4711-1")] {
-        let committed = journal.mutate_once(note(id, "pin4711"), key).unwrap();
-        committed.finish().unwrap();
-        journal.redact(&item("plan", id), "asked for").unwrap();
-    }
-    assert_eq!(holding(&disk, "pin4711"), Vec::<PathBuf>::new());
-    let report = journal.verify().unwrap();
-    assert!(report.ok, "{report:#?}");
-    let refused = journal.mutate_once(note("t", "another"), "k1");
-    assert!(refused.is_err(), "k1 stays taken");
-    let key = format!("key-{CANARY}");
-    let again = journal.mutate_once(note("u", "another"), &key).unwrap();
-    assert!(!again.receipts()[0].duplicate);
-}
-
 #[test]
 fn short_texts_are_searched_for_in_the_files_of_others_and_told() {
     let disk = MemDisk::new();
@@ -504,33 +467,6 @@ fn a_seq_that_was_erased_before_is_nothing_to_do() {
     assert!(journal.redact(&Target::Seq(99), "asked for").is_err());
 }
 
-/// RD-01: the id of one record says what another one of the item holds.
-#[test]
-fn rd_01_an_id_that_holds_what_another_record_says_is_erased_too() {
-    const SECRET: &str = "Hunter2-Topsecret-XYZ";
-    let disk = MemDisk::new();
-    let journal = init(&disk);
-    let key = |what: &str| format!("{what} {SECRET}");
-    let once = |change, key: &str| {
-        let committed = journal.mutate_once(change, key).unwrap();
-        committed.finish().unwrap();
-    };
-    // An item that was erased before: its id said nothing of it then.
-    once(put("plan", "e", json!({"a": "nothing"})), &key("early"));
-    journal.redact(&item("plan", "e"), "asked for").unwrap();
-    once(put("plan", "s", json!({"a": "b"})), &key("set"));
-    once(put("plan", "s", json!({"a": "b"})), &key("the same"));
-    once(put("plan", "s", json!({"k": SECRET})), "k1");
-    once(delete("plan", "s"), &key("away with"));
-    journal.checkpoint().unwrap();
-    let told = journal.redact(&item("plan", "s"), "leak").unwrap();
-    assert_eq!(told.leftovers, [""; 0]);
-    assert_eq!(holding(&disk, "Hunter2"), Vec::<PathBuf>::new());
-    let report = journal.verify().unwrap();
-    assert!(report.ok, "{report:#?}");
-    assert!(journal.mutate_once(plan("t", 1), "k1").is_err(), "taken");
-}
-
 /// A segment in which something is left is named for as long as it is there, however it grows and wherever gc moves it.
 #[test]
 fn rd_01_a_segment_that_still_holds_the_bytes_is_named_again_when_it_has_grown() {
@@ -547,4 +483,54 @@ fn rd_01_a_segment_that_still_holds_the_bytes_is_named_again_when_it_has_grown()
         journal.checkpoint().unwrap();
         journal.gc().unwrap();
     }
+}
+
+#[test]
+fn the_journals_own_digits_are_no_leftovers_and_nobody_is_sent_to_remove_the_lock() {
+    for text in [
+        "0000000000000000",
+        "00000000000000000001",
+        "seg-00000000000000000001",
+        &"0".repeat(50_000),
+    ] {
+        let disk = MemDisk::new();
+        let journal = init(&disk);
+        commit(&journal, vec![put("plan", "s", json!({"card": text}))]);
+        commit(&journal, vec![plan("o", 1)]);
+        for turn in 0..2 {
+            let told = journal.redact(&item("plan", "s"), "asked").unwrap();
+            assert_eq!(told.leftovers, [""; 0], "{} {turn}", text.len());
+        }
+        let lock = disk.read(&at("events/lock"), 256).unwrap();
+        assert!(String::from_utf8_lossy(&lock).contains("seq 0000000000000000"));
+    }
+    // A list of an older build names it still.
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("o", 1)]);
+    let bytes = disk.len(&at("events/lock")).unwrap();
+    let list = json!({"v": 1, "files": [{"path": "events/lock", "bytes": bytes}]});
+    plant(&disk, "events/leftovers.json", list.to_string().as_bytes());
+    let told = journal.redact(&item("plan", "o"), "asked").unwrap();
+    assert_eq!(told.leftovers, [""; 0]);
+    assert_eq!(told.changed, [""; 0]);
+    // Content in a segment that is not where segments are is still named.
+    commit(&journal, vec![put("plan", "t", json!({"card": CANARY}))]);
+    let first = at("events/seg-00000000000000000001.jsonl");
+    let copy = "backups/one/seg-00000000000000000009.jsonl";
+    let bytes = disk.files()[&first].clone();
+    plant(&disk, copy, &bytes);
+    let told = journal.redact(&item("plan", "t"), "asked").unwrap();
+    assert_eq!(told.leftovers, [at(copy).display().to_string()]);
+}
+
+#[test]
+fn a_payload_of_16_mb_of_one_letter_is_erased_in_steps_that_end() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    let text = format!("CANARY123456{}", "y".repeat((16 << 20) - 100));
+    commit(&journal, vec![put("plan", "s", json!({"t": text}))]);
+    let told = journal.redact(&item("plan", "s"), "asked").unwrap();
+    assert_eq!((told.blobs, &told.leftovers[..]), (1, &[] as &[String]));
+    assert_eq!(holding(&disk, "CANARY123456"), Vec::<PathBuf>::new());
 }

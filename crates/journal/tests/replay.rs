@@ -314,6 +314,7 @@ fn j2_a_bare_clone_is_restored_from_its_checkpoint_and_goes_on_behind_it() {
             clone.remove(&path).unwrap();
         }
     }
+    clone.remove(&Path::new(ROOT).join("events/lock")).unwrap();
     let restored = open(&clone, 9, 9).unwrap();
     assert_eq!(rebuilt(&restored, 0), whole);
     assert_eq!(restored.show("plan", "a").unwrap().entity_rev, 1);

@@ -170,7 +170,8 @@ fn no_byte_of_the_table_is_believed() {
     }
 }
 
-/// A table that knows of more than the segments do, or of other records in their places: an older copy was put back.
+/// A table that knows of more than the segments do, or of other records in their places: an older copy was put back, and the table is the last
+/// that remembers. What it names is no answer and no new request either, until a person has given it up.
 #[test]
 fn a_table_that_is_not_of_these_segments_answers_for_nothing() {
     let disk = MemDisk::new();
@@ -185,7 +186,16 @@ fn a_table_that_is_not_of_these_segments_answers_for_nothing() {
     older.tamper(&table(), |bytes| *bytes = newer.clone());
     let journal = open(&older, 1, 9).unwrap();
     assert!(once(&journal, plan("a", 1), "k1").duplicate);
-    // What is not in the segments was never recorded here; what was recorded meanwhile is found.
+    for (n, id) in [(3, "k3"), (7, "k7")] {
+        let Err(told) = journal.mutate_once(plan("a", n), id) else {
+            panic!("{id} is recorded as if nothing were lost");
+        };
+        assert!(matches!(told, JournalError::RequestLost { .. }), "{told}");
+    }
+    assert!(!journal.verify().unwrap().ok);
+    let told = journal.accept_gaps("an older copy").unwrap();
+    assert_eq!(told.accepted, [[2, 5]]);
+    // What was given up is free; what was recorded meanwhile is found.
     once(&journal, plan("b", 7), "k7");
     for n in 10..20 {
         commit(&journal, vec![plan("other", n)]);

@@ -29,6 +29,7 @@ pub(super) struct Inode {
     /// Offset, bytes, and whether the file was emptied first.
     pub(super) pending: Vec<(u64, Vec<u8>, bool)>,
     pub(super) is_dir: bool,
+    pub(super) is_lock: bool,
 }
 
 #[derive(Debug, Clone)]

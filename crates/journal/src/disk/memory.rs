@@ -155,6 +155,7 @@ impl MemDisk {
                 data,
                 pending: Vec::new(),
                 is_dir: inode.is_dir,
+                is_lock: inode.is_lock,
             });
         }
         Self(Arc::new(Mutex::new(after)))
@@ -173,7 +174,7 @@ impl MemDisk {
         true
     }
 
-    /// Every file with its bytes.
+    /// Every file with its bytes, but for locks.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let state = self.state();
         let files = state
@@ -181,7 +182,7 @@ impl MemDisk {
             .iter()
             .map(|(path, ino)| (path, &state.inodes[*ino]));
         files
-            .filter(|(_, inode)| !inode.is_dir)
+            .filter(|(_, inode)| !inode.is_dir && !inode.is_lock)
             .map(|(path, inode)| (path.clone(), inode.data.clone()))
             .collect()
     }
@@ -248,6 +249,26 @@ impl State {
         apply(&mut self.names, &op);
         self.name_ops.push(op);
         ino
+    }
+
+    /// The text of a lock is no operation of its own: nothing waits for it, and a power cut may take it.
+    pub(super) fn sign(&mut self, path: &Path, text: &[u8]) {
+        if self.is_stopped || self.parent_exists(path).is_err() {
+            return;
+        }
+        let ino = match self.names.get(path).copied() {
+            Some(ino) => ino,
+            None => self.link(path, false),
+        };
+        self.inodes[ino].is_lock = true;
+        if self.inodes[ino].data != text {
+            self.store(ino, 0, text, true);
+        }
+    }
+
+    pub(super) fn signed(&self, path: &Path) -> Vec<u8> {
+        let ino = self.names.get(path);
+        ino.map_or(Vec::new(), |ino| self.inodes[*ino].data.clone())
     }
 
     pub(super) fn store(&mut self, ino: usize, offset: u64, bytes: &[u8], truncates: bool) {

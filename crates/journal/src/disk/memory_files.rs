@@ -86,8 +86,13 @@ pub(super) struct MemLock {
 }
 
 impl LockGuard for MemLock {
-    fn sign(&mut self, _owner: &str) -> io::Result<()> {
+    fn sign(&mut self, text: &str) -> io::Result<()> {
+        self.disk.state().sign(&self.path, text.as_bytes());
         Ok(())
+    }
+
+    fn signed(&self) -> io::Result<Vec<u8>> {
+        Ok(self.disk.state().signed(&self.path))
     }
 }
 

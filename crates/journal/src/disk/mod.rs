@@ -95,8 +95,10 @@ pub trait Reader: Send + Debug {
 
 /// Dropping it gives the lock back.
 pub trait LockGuard: Send + Debug {
-    /// Who holds it, for people; decides nothing.
-    fn sign(&mut self, owner: &str) -> io::Result<()>;
+    /// In place: who holds it, and the last seq that its owners have seen.
+    fn sign(&mut self, text: &str) -> io::Result<()>;
+    /// What stands there.
+    fn signed(&self) -> io::Result<Vec<u8>>;
 }
 
 /// Puts a file under its name whole: temporary file, rename; synced on both sides where it must survive.

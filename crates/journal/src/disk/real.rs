@@ -365,15 +365,22 @@ impl Reader for RealReader {
 struct RealLock(File);
 
 impl LockGuard for RealLock {
-    fn sign(&mut self, owner: &str) -> io::Result<()> {
+    fn sign(&mut self, text: &str) -> io::Result<()> {
         // A writer that comes back finds itself signed.
-        let mut signed = [0; 256];
-        let length = self.0.read_at(&mut signed, 0)?;
-        if signed[..length] == *owner.as_bytes() {
+        let signed = self.signed()?;
+        if signed == text.as_bytes() {
             return Ok(());
         }
-        self.0.set_len(0)?;
-        self.0.write_all_at(owner.as_bytes(), 0)
+        if signed.len() > text.len() {
+            self.0.set_len(text.len() as u64)?;
+        }
+        self.0.write_all_at(text.as_bytes(), 0)
+    }
+
+    fn signed(&self) -> io::Result<Vec<u8>> {
+        let mut signed = [0; 256];
+        let length = self.0.read_at(&mut signed, 0)?;
+        Ok(signed[..length].to_vec())
     }
 }
 

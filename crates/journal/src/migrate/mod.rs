@@ -249,6 +249,8 @@ impl Journal {
             this.put_mode(to)?;
             if let Some(parked) = this.end_parking(to)? {
                 backup = Some(parked);
+                // What is parked is not remembered here.
+                session.signed = u64::MAX;
             }
             drop(session);
             self.mode = to;

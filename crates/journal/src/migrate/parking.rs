@@ -85,6 +85,7 @@ impl Journal {
             self.check_free(&parked, &target)?;
             self.move_all(&parked, &target, root)?;
         }
+        self.forget_signature()?;
         // IMPORTANT: last, when every file has arrived for good.
         self.disk().remove(&path).at(&path)?;
         let events = self.layout.events();

@@ -3,7 +3,7 @@
 //! Records of the job lose such an id with their content. So do records that have no content of their own to lose (erased before, a
 //! tombstone, a note that a request changed nothing): nobody could name them to a redaction. Others keep theirs, and are named.
 
-use crate::error::JournalError;
+use crate::error::{At, JournalError};
 use crate::journal::Journal;
 use crate::notes::{MetaPayload, Note};
 use crate::record::{Record, line_crc};
@@ -49,6 +49,19 @@ impl Journal {
         }
         job.unnamed.sort_by_key(|erased| erased.seq);
         job.unnamed.dedup();
+        Ok(())
+    }
+}
+
+impl Journal {
+    /// The table of requests knows ids by a digest, from which a short one can be guessed. It is made anew from what the segments have left.
+    pub(crate) fn forget_keys(&self, job: &Job) -> Result<(), JournalError> {
+        let path = self.layout.requests();
+        if job.keys() > 0 && self.disk().len(&path).at(&path)?.is_some() {
+            self.disk().remove(&path).at(&path)?;
+            let events = self.layout.events();
+            self.disk().sync_dir(&events).at(&events)?;
+        }
         Ok(())
     }
 }

@@ -76,6 +76,12 @@ impl Job {
         self.records.iter().find(|erased| erased.is_of(record))
     }
 
+    /// How many ids of requests go.
+    pub(crate) fn keys(&self) -> u64 {
+        let all = self.records.iter().chain(&self.unnamed);
+        all.filter(|erased| erased.drops_id).count() as u64
+    }
+
     /// Whether it loses the id of its request, and nothing else.
     pub(crate) fn unnames(&self, record: &Record<'_>) -> bool {
         self.unnamed.iter().any(|erased| erased.is_of(record))

@@ -66,6 +66,10 @@ impl Journal {
         for mut before in self.named_before()? {
             self.follow(&mut before);
             let path = root.join(&before.path);
+            // An older build took its digits for the content. Without its file two processes would write at once.
+            if path == self.layout.lock() {
+                continue;
+            }
             let is_found = files.iter().any(|left| left.path == before.path);
             // A segment only grows: what was in it is in it still.
             let is_segment = is_segment(&before.path);
@@ -127,7 +131,7 @@ impl Journal {
     }
 }
 
-fn is_segment(path: &Path) -> bool {
+pub(super) fn is_segment(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| segment_seq(name).is_some())
 }

@@ -11,6 +11,7 @@ mod job;
 mod left;
 mod line;
 mod needles;
+mod own_words;
 mod places;
 mod scrub;
 mod short;
@@ -118,6 +119,9 @@ pub struct Redacted {
     pub changed: Vec<String>,
     /// What no tool of ours reaches.
     pub warnings: Vec<String>,
+    /// Ids of requests that said some of the content and went with it. Nothing remembers them: they are free again.
+    #[serde(skip_serializing_if = "crate::restore::is_zero")]
+    pub keys: u64,
 }
 
 impl Journal {
@@ -229,6 +233,7 @@ impl Session<'_> {
         for layout in &layouts {
             journal.scrub_segments(layout, job, &matcher)?;
         }
+        journal.forget_keys(job)?;
         self.reconcile_full()?;
         let mut told = Redacted {
             redacted: job.ids(),
@@ -243,6 +248,7 @@ impl Session<'_> {
             short_in: journal.short_places(&survey.needles)?,
             changed: Vec::new(),
             warnings: Vec::new(),
+            keys: job.keys(),
         };
         let is_news = !(job.records.is_empty() && job.checkpoints.is_empty());
         if is_news && !self.is_noted(job)? {

@@ -72,7 +72,13 @@ impl Needles {
         let is_token =
             |word: &&str| word.len() >= TOKEN_BYTES_MIN && word.chars().any(|c| c.is_ascii_digit());
         for word in text.split_whitespace().filter(is_token) {
-            self.add(word.trim_matches(|c: char| c.is_ascii_punctuation()));
+            let word = word.trim_matches(|c: char| c.is_ascii_punctuation());
+            // IMPORTANT: never a long one as a whole. Where all of its pieces are alike, each byte of it ends one of them, and to build
+            // the machine takes the square of its length. The pieces of its text find it anyway.
+            let starts = word.floor_char_boundary(2 * PIECE_BYTES);
+            let ends = word.ceil_char_boundary(word.len().saturating_sub(2 * PIECE_BYTES));
+            self.add(&word[..starts]);
+            self.add(&word[ends..]);
         }
     }
 
@@ -180,10 +186,8 @@ impl Matcher {
             return found;
         }
         for bytes in std::iter::once(bytes).chain(unescaped(bytes).iter().map(Vec::as_slice)) {
-            let hits = self.machine.find_overlapping_iter(bytes);
-            found.extend(hits.map(|hit| self.owners[hit.pattern().as_usize()].clone()));
-            let hits = self.hex.find_overlapping_iter(bytes);
-            found.extend(hits.map(|hit| self.texts[hit.pattern().as_usize()].clone()));
+            found.extend(named(&self.machine, bytes, &self.owners));
+            found.extend(named(&self.hex, bytes, &self.texts));
         }
         found
     }
@@ -196,6 +200,20 @@ impl Matcher {
                     .iter()
                     .any(|content| self.is_in(content)))
     }
+}
+
+/// Texts of a machine's patterns that are here, each once however often it is found.
+fn named<'n>(
+    machine: &'n AhoCorasick,
+    bytes: &'n [u8],
+    names: &'n [String],
+) -> impl Iterator<Item = String> + 'n {
+    let mut seen = vec![false; names.len()];
+    machine.find_overlapping_iter(bytes).filter_map(move |hit| {
+        let at = hit.pattern().as_usize();
+        let is_news = !std::mem::replace(&mut seen[at], true);
+        is_news.then(|| names[at].clone())
+    })
 }
 
 /// What JSON's escapes mean, whoever wrote them and however: once, and again for a text inside of a text.
@@ -330,6 +348,42 @@ mod tests {
             assert!(matcher.is_anywhere_in(&zlib));
         }
         assert!(!matcher.is_anywhere_in(b"nothing of the kind, however long the text may be"));
+    }
+
+    /// Bytes of all patterns and the longest of them: the machine has a state for each.
+    fn work(text: &str) -> (usize, usize) {
+        let mut needles = Needles::default();
+        needles.text(text);
+        let lengths = needles.texts.iter().flat_map(|text| {
+            let spelled = spellings(text).into_iter().map(|spelled| spelled.len());
+            spelled.chain([2 * text.len()])
+        });
+        lengths.fold((0, 0), |(all, most), n| (all + n, most.max(n)))
+    }
+
+    #[test]
+    fn a_text_of_one_letter_costs_no_more_than_it_is_long_up_to_16_mb() {
+        let run = |n: usize| format!("CANARY123456{}", "y".repeat(n));
+        let (once, twice) = (work(&run(30_000)), work(&run(60_000)));
+        assert!(twice.0 * 10 <= once.0 * 22, "{once:?} {twice:?}");
+        for text in [run(16 << 20), "é1".repeat(100_000), "0".repeat(1 << 20)] {
+            let (all, longest) = work(&text);
+            assert!(
+                all <= 64 << 10 && longest <= 8 * PIECE_BYTES,
+                "{all} {longest}"
+            );
+        }
+        // It is found as before: whole, in its middle, and at its end.
+        let mut needles = Needles::default();
+        needles.text(&run(60_000));
+        let matcher = needles.matcher().unwrap();
+        for part in [run(60_000), run(20), "y".repeat(40)] {
+            assert!(matcher.is_in(part.as_bytes()), "{}", part.len());
+            assert!(matcher.is_in(hex(part.as_bytes()).as_bytes()));
+            assert!(matcher.is_in(STANDARD_NO_PAD.encode(&part).as_bytes()));
+        }
+        let held = matcher.found("y".repeat(1 << 20).as_bytes());
+        assert!(held.contains(&"y".repeat(32)) && !held.contains(&run(52)));
     }
 
     #[test]

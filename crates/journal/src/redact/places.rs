@@ -8,11 +8,13 @@ use crate::error::{At, JournalError};
 use crate::format::{BLOB_BYTES_MAX, SEGMENT_BYTES_MAX};
 use crate::journal::Journal;
 use crate::layout::Layout;
+use crate::meta;
 use crate::projection::PROJECTION_BYTES_MAX;
 
 use super::job::Job;
+use super::left::is_segment;
 use super::needles::Matcher;
-use super::scrub;
+use super::{own_words, scrub};
 
 pub(super) const PARKED_LOG_BYTES_MAX: u64 = 4 << 30;
 /// A store is a few folders deep; a copy of it a few more.
@@ -180,7 +182,13 @@ impl Journal {
         matcher: &Matcher,
     ) -> Result<Vec<(PathBuf, Option<String>)>, JournalError> {
         let mut left = Vec::new();
+        let is_meta_sound = meta::read(self.disk(), &self.layout)?.good().is_some();
         for path in self.files_below(self.layout.root())? {
+            // Held by this process, which has signed it: the text is ours, and what else stood there was cut off by that.
+            // The cache is numbers, and the name of a boot.
+            if path == self.layout.lock() || is_meta_sound && path == self.layout.meta() {
+                continue;
+            }
             let bytes = match self.disk().read(&path, PARKED_LOG_BYTES_MAX) {
                 Ok(bytes) => bytes,
                 // A request that its owner took back meanwhile.
@@ -190,7 +198,9 @@ impl Journal {
                     continue;
                 }
             };
-            if matcher.is_anywhere_in(&bytes) {
+            let is_left = matcher.is_anywhere_in(&bytes)
+                && (!is_segment(&path) || matcher.is_anywhere_in(&own_words::blanked(&bytes)));
+            if is_left {
                 left.push((path, None));
             }
         }

@@ -54,8 +54,14 @@ impl List {
 impl Journal {
     /// The ids of all that hold, and of some that do not; None where the list is not to be had, or is an older copy.
     pub(super) fn listed_claims(&self) -> Result<Option<BTreeSet<String>>, JournalError> {
+        let beside = self.seen_now()?;
         let meta = meta::read(self.disk(), &self.layout)?;
-        let known = meta.good().map_or(0, |meta| meta.reserved_to);
+        // Where the cache is an older copy, only a list that was written behind it is none.
+        // Where it is gone, nothing says that the list is not one: only the newest record of all is certainly known to it.
+        let known = meta.good().map_or(beside, |meta| match meta.next_seq {
+            next_seq if beside >= next_seq => meta.reserved_to.max(next_seq),
+            _ => meta.reserved_to,
+        });
         let list = self.reserved_list()?;
         Ok(list.filter(|list| list.seq >= known).map(|list| list.ids))
     }

@@ -22,7 +22,7 @@ impl<'d> Revisions<'d> {
             .iter()
             .map(|(t, id, kept)| (key(t, id), *kept))
             .collect();
-        Self::lay_out(disk, path, keyed, false)
+        Self::lay_out(disk, path, keyed, false, 0)
     }
 
     /// The same, on the disk when this returns.
@@ -35,7 +35,7 @@ impl<'d> Revisions<'d> {
             .iter()
             .map(|(t, id, kept)| (key(t, id), *kept))
             .collect();
-        Self::lay_out(disk, path, keyed, true)
+        Self::lay_out(disk, path, keyed, true, 0)
     }
 
     /// The same, with what the old index knows beside and is worth keeping: an entity that the journal lost keeps its revision.
@@ -59,7 +59,7 @@ impl<'d> Revisions<'d> {
             let beside = |(key, kept): &(Key, Kept)| !known.contains(key) && is_worth(kept);
             keyed.extend(held.into_iter().filter(beside));
         }
-        Self::lay_out(disk, path, keyed, false)
+        Self::lay_out(disk, path, keyed, false, 0)
     }
 
     /// Heads alone, their files not looked at; what the old index knows of these stays with them.
@@ -83,7 +83,7 @@ impl<'d> Revisions<'d> {
         }
         // An entity that the journal lost keeps its revision.
         keyed.extend(held);
-        Self::lay_out(disk, path, keyed, false)
+        Self::lay_out(disk, path, keyed, false, 0)
     }
 
     pub(super) fn lay_out(
@@ -91,6 +91,7 @@ impl<'d> Revisions<'d> {
         path: &Path,
         entries: Vec<(Key, Kept)>,
         is_lasting: bool,
+        made: u64,
     ) -> Result<Self, JournalError> {
         let count = entries.len() as u64;
         let capacity = (count * 4).next_power_of_two().max(CAPACITY_MIN);
@@ -98,7 +99,7 @@ impl<'d> Revisions<'d> {
         let mut bytes = vec![0; slots * SLOT_BYTES];
         let newest = entries.iter().map(|(_, kept)| kept.head.seq).max();
         let newest = newest.unwrap_or(0);
-        bytes[..SLOT_BYTES].copy_from_slice(&header(capacity, count, newest));
+        bytes[..SLOT_BYTES].copy_from_slice(&header(capacity, count, newest, made));
         for (key, kept) in entries {
             let mut at = home(&key, capacity);
             loop {
@@ -127,6 +128,7 @@ impl<'d> Revisions<'d> {
             is_lasting,
             is_old: false,
             newest,
+            made,
         })
     }
 }

@@ -37,6 +37,8 @@ pub struct Revisions<'d> {
     is_old: bool,
     /// The newest record that was ever put into it, by its header: an older copy of this file has an older one.
     newest: u64,
+    /// Which of all indexes that took each other's place: a later one has a larger number. 0: its build gave none.
+    made: u64,
 }
 
 impl<'d> Revisions<'d> {
@@ -67,6 +69,7 @@ impl<'d> Revisions<'d> {
             is_lasting: false,
             is_old,
             newest: long(&bytes[24..32]),
+            made: long(&bytes[32..40]),
         };
         // The slots of an old one do not tell of a lost page; its count does.
         let is_whole = |index: &Self| {
@@ -91,6 +94,24 @@ impl<'d> Revisions<'d> {
     /// What its header says; `meta.json` knows it too, and is written behind it.
     pub fn newest(&self) -> u64 {
         self.newest
+    }
+
+    /// Whether this is the index that the cache speaks of, or a later one. IMPORTANT: not by its newest record alone. A redaction changes what
+    /// it says of older ones.
+    pub fn is_as_new_as(&self, newest: u64, made: u64) -> bool {
+        self.newest >= newest && (self.newest > newest || self.made >= made)
+    }
+
+    pub fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// Which one this is, once it is in its place.
+    pub fn set_made(&mut self, made: u64) -> Result<(), JournalError> {
+        self.made = made;
+        self.held = None;
+        let header = header(self.capacity, self.count, self.newest, made);
+        self.disk.write_at(&self.path, 0, &header).at(&self.path)
     }
 
     /// The newest record that it knows: it is written behind them. 0 where that cannot be said.
@@ -168,7 +189,7 @@ impl<'d> Revisions<'d> {
             let mut entries = self.all()?;
             entries.retain(|(held, _)| *held != key);
             entries.push((key, kept));
-            *self = Self::lay_out(self.disk, &self.path, entries, self.is_lasting)?;
+            *self = Self::lay_out(self.disk, &self.path, entries, self.is_lasting, self.made)?;
             return Ok(());
         }
         let offset = (at + 1) * SLOT_BYTES_U64;
@@ -179,7 +200,7 @@ impl<'d> Revisions<'d> {
         if before.is_none() || newest > self.newest {
             self.count += u64::from(before.is_none());
             self.newest = newest;
-            let header = header(self.capacity, self.count, newest);
+            let header = header(self.capacity, self.count, newest, self.made);
             self.disk.write_at(&self.path, 0, &header).at(&self.path)?;
         }
         Ok(())

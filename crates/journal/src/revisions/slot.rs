@@ -148,12 +148,13 @@ pub(super) fn long(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
 }
 
-pub(super) fn header(capacity: u64, count: u64, newest: u64) -> [u8; SLOT_BYTES] {
+pub(super) fn header(capacity: u64, count: u64, newest: u64, made: u64) -> [u8; SLOT_BYTES] {
     let mut header = [0; SLOT_BYTES];
     header[..8].copy_from_slice(MAGIC);
     header[8..16].copy_from_slice(&capacity.to_le_bytes());
     header[16..24].copy_from_slice(&count.to_le_bytes());
     header[24..32].copy_from_slice(&newest.to_le_bytes());
+    header[32..40].copy_from_slice(&made.to_le_bytes());
     let crc = crc32c::crc32c(&header[..44]);
     header[44..].copy_from_slice(&crc.to_le_bytes());
     header

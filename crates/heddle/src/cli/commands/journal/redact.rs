@@ -102,6 +102,12 @@ fn warnings(told: &Redacted) -> Vec<String> {
             told.short_in.join(", ")
         ));
     }
+    if told.keys > 0 {
+        all.push(format!(
+            "{} ids of requests said some of the content and went with it; nothing remembers them, so stop whoever retries them: it would be recorded again",
+            told.keys
+        ));
+    }
     if !told.also_in.is_empty() {
         all.push(format!(
             "others hold some of the same texts and were left as they are: {}",
