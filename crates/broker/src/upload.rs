@@ -63,15 +63,11 @@ pub async fn chunk<S: Storage, L: Limiter>(
     (after, items): (u64, Vec<UploadItem>),
 ) -> Result<Uploaded, Refusal> {
     owner(accept, by).await?;
-    let mut last = after;
-    for item in &items {
-        if item.at <= last {
-            return Err(no(
-                ErrorCode::InvalidRequest,
-                "the places of the items must rise",
-            ));
-        }
-        last = item.at;
+    let rises = std::iter::once(after)
+        .chain(items.iter().map(|item| item.at))
+        .is_sorted_by(|one, next| one < next);
+    if !rises {
+        return misplaced(accept, by, id, after).await;
     }
     let places: Vec<u64> = items.iter().map(|item| item.at).collect();
     let items: Option<Vec<SendItem>> = items.into_iter().map(sent).collect();
@@ -94,6 +90,33 @@ pub async fn chunk<S: Storage, L: Limiter>(
     let left_out = u64::try_from(staged.left_out).unwrap_or(u64::MAX);
     let kept = accept.storage.stage_upload(by.mesh, by.member, id, part);
     answer(kept.await.map_err(Refusal::from)?, left_out)
+}
+
+/// Items that do not rise from their cursor: whoever named another one than that of the upload has lost its place, and is told
+/// it; whoever named the right one sends what nobody can keep.
+async fn misplaced<S: Storage, L: Limiter>(
+    accept: &Accept<S, L>,
+    by: &Principal,
+    id: OpId,
+    after: u64,
+) -> Result<Uploaded, Refusal> {
+    let nothing = UploadPart {
+        after,
+        through: after,
+        rows: Vec::new(),
+        now: accept.clock.wall(),
+    };
+    let stands = accept
+        .storage
+        .stage_upload(by.mesh, by.member, id, nothing)
+        .await;
+    match stands.map_err(Refusal::from)? {
+        UploadVerdict::Through(through) if through == after => Err(no(
+            ErrorCode::InvalidRequest,
+            "the places of the items must rise",
+        )),
+        verdict => answer(verdict, 0),
+    }
 }
 
 /// All of it becomes ops of the log, which everybody sees at once. `Open` where that takes longer than one request.

@@ -73,6 +73,45 @@ pub fn choose(mut known: Vec<Witness>) -> Vec<Witness> {
     chosen.take(WITNESSES_MAX).collect()
 }
 
+/// Adds a place to those that are remembered, newest first, and lets go of what is not worth keeping beside it. However
+/// many are added one by one: the newest are all there, the first one stays, and behind any place there is one not much
+/// further away.
+///
+/// IMPORTANT: not by [`choose`], which goes by rank. Each one that is added pushes all others on by one, and so through a
+/// rank that is not chosen: nothing would grow old.
+pub fn remember(known: &mut Vec<Witness>, one: Witness) {
+    known.push(one);
+    known.sort_unstable_by(|a, b| b.cmp(a));
+    known.dedup_by_key(|one| one.place);
+    let newest = usize::try_from(NEWEST).unwrap_or(usize::MAX);
+    let mut age: u64 = known.windows(2).take(newest - 1).map(gap).sum();
+    let mut index = newest;
+    while let (Some(near), Some(far)) = (known.get(index - 1..=index), known.get(index..=index + 1))
+    {
+        let (near, far) = (gap(near), gap(far));
+        if near.saturating_add(far) <= age {
+            known.remove(index);
+        } else {
+            age = age.saturating_add(near);
+            index += 1;
+        }
+    }
+    // Beyond any history that there will be.
+    while known.len() > WITNESSES_MAX {
+        known.remove(newest);
+    }
+}
+
+/// How many places lie between two that follow on each other, the newer one first. Of an epoch that ended nobody knows here
+/// how long it was: at least as much as came since.
+fn gap(pair: &[Witness]) -> u64 {
+    match pair {
+        [near, far] if near.place.epoch == far.place.epoch => near.place.seq - far.place.seq,
+        [near, ..] => near.place.seq,
+        [] => 0,
+    }
+}
+
 /// How far from the newest one each of them is.
 pub fn distances() -> impl Iterator<Item = u64> {
     let next = |distance: &u64| {
@@ -210,6 +249,40 @@ mod tests {
             let (near, far) = (100_000 - pair[0].place.seq, 100_000 - pair[1].place.seq);
             assert!(far <= near * 2 + 1, "{near} {far}");
         }
+    }
+
+    /// Over months, one by one: a history that parted long ago still agrees with one that was kept.
+    #[test]
+    fn lf_16_what_is_remembered_one_by_one_reaches_back_to_the_first() {
+        for step in [1, 7, 1_000] {
+            let mut known = Vec::new();
+            let (mut epoch, mut seq, mut passed) = (1, 0, 0);
+            for count in 1..=20_000_u64 {
+                seq += step;
+                passed += step;
+                remember(&mut known, witness(epoch, seq, 1));
+                assert!(known.len() <= WITNESSES_MAX, "{}", known.len());
+                assert!(known.is_sorted_by(|a, b| a.place > b.place));
+                // The newest are all there, and behind any place there is one not much further away than it is.
+                let newest = known.iter().take(16).map(|one| one.place.seq);
+                assert!(
+                    count < 30 || epoch > 1 || newest.eq((0..16).map(|back| seq - back * step))
+                );
+                if count == 19_000 {
+                    assert_eq!(known.last(), Some(&witness(1, step, 1)), "the first of all");
+                    for pair in known.windows(2) {
+                        let (near, far) = (passed - pair[0].place.seq, passed - pair[1].place.seq);
+                        assert!(far <= near * 2 + 16 * step, "{near} {far}");
+                    }
+                    (epoch, seq) = (2, 0);
+                }
+            }
+            assert_eq!(known.last(), Some(&witness(1, step, 1)), "in another epoch");
+        }
+        let mut known = vec![witness(1, 5, 1)];
+        remember(&mut known, witness(1, 5, 1));
+        remember(&mut known, witness(1, 4, 1));
+        assert_eq!(known, [witness(1, 5, 1), witness(1, 4, 1)]);
     }
 
     #[test]

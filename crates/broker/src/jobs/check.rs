@@ -1,12 +1,27 @@
 //! The orphan check over every mesh of a store.
 
+use heddle_core::ids::MeshId;
+use heddle_core::names::MeshName;
+
 use crate::storage::{Checked, Orphan, Storage, StorageError};
 
 /// Looks at every row of the effects; names each row that lacks another, or is another than was accepted. Writes
 /// nothing.
 pub async fn orphan_check<S: Storage>(storage: &S) -> Result<Checked, StorageError> {
+    let checked = check_these(storage, storage.meshes().await?).await?;
+    metrics::counter!("heddle_broker_dedupe_orphan_check_total").increment(1);
+    let found = u32::try_from(checked.orphans.len()).unwrap_or(u32::MAX);
+    metrics::gauge!("heddle_broker_dedupe_orphan_found").set(f64::from(found));
+    Ok(checked)
+}
+
+/// The same for some of the meshes.
+pub async fn check_these<S: Storage>(
+    storage: &S,
+    meshes: Vec<(MeshId, MeshName)>,
+) -> Result<Checked, StorageError> {
     let mut checked = Checked::default();
-    for (mesh, name) in storage.meshes().await? {
+    for (mesh, name) in meshes {
         checked.row_count += storage.effect_rows(mesh).await?;
         let mut orphans = storage.orphan_check(mesh).await?;
         for one in super::contents::check(storage, mesh).await? {
@@ -25,8 +40,5 @@ pub async fn orphan_check<S: Storage>(storage: &S) -> Result<Checked, StorageErr
                 row: format!("{name}: {}", orphan.row),
             }));
     }
-    metrics::counter!("heddle_broker_dedupe_orphan_check_total").increment(1);
-    let found = u32::try_from(checked.orphans.len()).unwrap_or(u32::MAX);
-    metrics::gauge!("heddle_broker_dedupe_orphan_found").set(f64::from(found));
     Ok(checked)
 }

@@ -12,9 +12,9 @@ mod sweep;
 mod tests;
 
 pub use ages::Ages;
-pub use check::orphan_check;
+pub use check::{check_these, orphan_check};
 pub(crate) use schedule::run;
-pub use sweep::{MeshSwept, Sweep, sweep};
+pub use sweep::{MeshSwept, Sweep, sweep, sweep_these};
 
 use std::time::Duration;
 

@@ -61,8 +61,19 @@ pub async fn sweep<S: Storage>(
     (clock, ages): (&dyn Clock, &Ages),
     how: &Sweep,
 ) -> Result<Vec<MeshSwept>, StorageError> {
+    let meshes = storage.meshes().await?;
+    sweep_these(storage, (clock, ages), how, meshes).await
+}
+
+/// The same for some of them.
+pub async fn sweep_these<S: Storage>(
+    storage: &S,
+    (clock, ages): (&dyn Clock, &Ages),
+    how: &Sweep,
+    meshes: Vec<(MeshId, MeshName)>,
+) -> Result<Vec<MeshSwept>, StorageError> {
     let mut swept = Vec::new();
-    for (mesh, name) in storage.meshes().await? {
+    for (mesh, name) in meshes {
         swept.push(one(storage, (clock, ages), how, (mesh, name)).await?);
     }
     Ok(swept)

@@ -19,7 +19,7 @@ use super::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, DeliveryPlace, Epochs, Explanation,
     HeldPage, Hint, HistoryRow, Job, JobClaim, LeaseMs, Leased, Log, LogPage, Look, MendedLog,
     NewMessage, OpenSnapshot, Orphan, PageLimit, PartAsk, Parted, Parts, PostgresStorage, Presence,
-    Present, QueueCount, Queues, Receipt, Roster, SendId, SnapshotVerdict, Snapshots,
+    Present, QueueCount, Queues, Receipt, Roster, Seen, SendId, SnapshotVerdict, Snapshots,
     SqliteStorage, StorageError, Story, Taken, Taker, Upkeep, UploadEnd, UploadPart, UploadVerdict,
     Uploads, Wakes,
 };
@@ -56,6 +56,13 @@ impl Wakes for AnyStorage {
         match self {
             Self::Sqlite(storage) => storage.is_shared(),
             Self::Postgres(storage) => storage.is_shared(),
+        }
+    }
+
+    fn seen(&self) -> Option<&Seen> {
+        match self {
+            Self::Sqlite(storage) => storage.seen(),
+            Self::Postgres(storage) => storage.seen(),
         }
     }
 

@@ -16,6 +16,7 @@ pub mod postgres;
 mod presence;
 mod queues;
 mod rows;
+mod seen;
 mod snapshots;
 pub mod sqlite;
 mod story;
@@ -39,6 +40,7 @@ pub use rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, DeliveryPlace, Destination, HistoryRow,
     Look, NewMessage, Orphan, PageLimit, Roster, RosterTopic, SendId,
 };
+pub use seen::Seen;
 pub use snapshots::{OpenSnapshot, SnapshotVerdict, Snapshots};
 pub use sqlite::SqliteStorage;
 pub use story::{

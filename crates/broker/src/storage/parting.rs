@@ -45,6 +45,13 @@ impl Stretch {
     }
 }
 
+impl Parted {
+    /// Whether what was seen at this place still says anything.
+    pub fn keeps(&self, place: HistoryId) -> bool {
+        place <= self.after || place.epoch >= self.epoch
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) after: HistoryId,

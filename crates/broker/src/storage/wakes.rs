@@ -13,6 +13,7 @@ use heddle_core::membership::Bar;
 use heddle_core::names::QueueName;
 
 use super::parts::{PartAsk, PartOutcome, PartPlace};
+use super::seen::Seen;
 
 /// What one broker tells the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +92,12 @@ pub trait Wakes: Send + Sync + 'static {
     /// Whether other processes may serve the store at the same time.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// What this process has seen of the histories, where an older store can be put under it while it runs. What is accepted
+    /// is noted by the store, and so is what it reads to be pushed.
+    fn seen(&self) -> Option<&Seen> {
+        None
     }
 
     /// Tells the other brokers. Never waits.

@@ -314,9 +314,9 @@ async fn settle<S: Storage, L: Limiter>(
         storage.register_agent(mesh, &party).await.map_err(refuse)?;
     }
     let by = marks::By::Member(member);
-    marks::compare(shared, mesh, (hello.seen, hello.witnesses), by)
-        .await
-        .map_err(refuse)
+    let compared = marks::compare(shared, mesh, (hello.seen, hello.witnesses), by);
+    compared.await.map_err(refuse)?;
+    Ok(())
 }
 
 pub(super) fn refuse(error: StorageError) -> Ending {

@@ -10,13 +10,13 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use heddle_core::ids::{HistoryId, IdKey, MemberId, MeshId};
-use heddle_core::witness::{Witness, choose};
+use heddle_core::witness::{Witness, remember};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use crate::limiter::Limiter;
-use crate::storage::{Parted, Storage, StorageError};
+use crate::storage::{Parted, Seen, Storage, StorageError};
 
 /// What a broker has seen of its histories, by mesh.
 pub type Marks = BTreeMap<MeshId, Vec<Witness>>;
@@ -54,15 +54,20 @@ pub(super) async fn compare<S: Storage, L: Limiter>(
     mesh: MeshId,
     (seen, witnesses): (HistoryId, Vec<Witness>),
     by: By,
-) -> Result<(), StorageError> {
+) -> Result<Option<Parted>, StorageError> {
     let storage = shared.storage();
     if matches!(by, By::Member(_)) {
         entered(shared).insert(mesh);
     }
-    if !witnesses.is_empty()
-        && may_part(shared, mesh, by)
-        && let Some(parted) = storage.part(mesh, witnesses).await?
-    {
+    let parted = if !witnesses.is_empty() && may_part(shared, mesh, by) {
+        storage.part(mesh, witnesses).await?
+    } else {
+        None
+    };
+    if let Some(parted) = parted {
+        if let Some(seen) = storage.seen() {
+            seen.forget(mesh, &parted);
+        }
         if matches!(by, By::Member(_)) {
             parted_at(shared).insert(mesh, shared.accept.clock.mono());
         }
@@ -80,7 +85,7 @@ pub(super) async fn compare<S: Storage, L: Limiter>(
             tracing::warn!(%mesh, %by, %seen, "more was seen than this store holds: it is an earlier copy of itself; a new epoch has begun");
         }
     }
-    Ok(())
+    Ok(parted)
 }
 
 /// Whether this word counts now. The broker's own always does.
@@ -117,7 +122,7 @@ pub(super) async fn compare_all<S: Storage, L: Limiter>(
 ) -> Result<(), StorageError> {
     for (mesh, _) in shared.storage().meshes().await? {
         if let Some(seen) = marks.get(&mesh) {
-            compare_marks(shared, mesh, seen).await?;
+            compare_marks(shared, mesh, seen.clone()).await?;
         }
     }
     Ok(())
@@ -126,11 +131,11 @@ pub(super) async fn compare_all<S: Storage, L: Limiter>(
 async fn compare_marks<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     mesh: MeshId,
-    seen: &[Witness],
-) -> Result<(), StorageError> {
+    seen: Vec<Witness>,
+) -> Result<Option<Parted>, StorageError> {
     let newest = seen.iter().map(|one| one.place).max();
     let newest = newest.unwrap_or(HistoryId::ZERO);
-    compare(shared, mesh, (newest, seen.to_vec()), By::Marks).await
+    compare(shared, mesh, (newest, seen), By::Marks).await
 }
 
 /// Until the broker stops, and once more then. `keep` puts them where they outlive the store.
@@ -140,13 +145,26 @@ pub(super) async fn run<S: Storage, L: Limiter>(
     keep: impl Fn(&Marks) + Send,
     shutdown: CancellationToken,
 ) {
+    if let Some(process) = shared.storage().seen() {
+        for (mesh, seen) in &marks {
+            let oldest_first = seen.iter().rev();
+            oldest_first.for_each(|one| process.note(*mesh, *one));
+        }
+    }
     loop {
-        let is_last = shutdown.run_until_cancelled(sleep(EVERY)).await.is_none();
+        let is_last = shutdown.run_until_cancelled(due(shared)).await.is_none();
         // Who was here and has gone since the last look may have sent something.
         let mut meshes = std::mem::take(&mut *entered(shared));
         let present = shared.hub.meshes();
         entered(shared).extend(&present);
         meshes.extend(present);
+        meshes.extend(
+            shared
+                .storage()
+                .seen()
+                .into_iter()
+                .flat_map(Seen::take_fallen),
+        );
         let looked = timeout(LOOK_MAX, look_at_all(shared, &meshes, &mut marks)).await;
         if looked.unwrap_or(false) {
             keep(&marks);
@@ -155,6 +173,14 @@ pub(super) async fn run<S: Storage, L: Limiter>(
             return;
         }
     }
+}
+
+/// At once where the store itself has found that it is an older one: until it was compared it accepts nothing.
+async fn due<S: Storage, L: Limiter>(shared: &Shared<S, L>) {
+    let Some(seen) = shared.storage().seen() else {
+        return sleep(EVERY).await;
+    };
+    let _ = timeout(EVERY, seen.fell()).await;
 }
 
 fn entered<S, L>(shared: &Shared<S, L>) -> MutexGuard<'_, BTreeSet<MeshId>> {
@@ -185,25 +211,44 @@ async fn look<S: Storage, L: Limiter>(
     mesh: MeshId,
     seen: &mut Vec<Witness>,
 ) -> Result<bool, StorageError> {
-    let storage = shared.storage();
-    let ends = storage.epochs(mesh).await?.ends;
-    let Some(end) = ends.last().copied() else {
-        return Ok(false);
-    };
-    if seen.iter().any(|one| one.place == end) {
-        return Ok(false);
+    let mut known = seen.clone();
+    let of_process = shared.storage().seen();
+    known.extend(of_process.iter().flat_map(|process| process.of(mesh)));
+    let newest = newest(shared.storage(), mesh).await?;
+    if newest.is_some() && newest == known.iter().max().copied() {
+        return Ok(add(seen, newest));
     }
     // IMPORTANT: before the new mark, which would speak for what the store has become.
-    compare_marks(shared, mesh, seen).await?;
-    let rows = storage.history_after(mesh, end.before(), 1).await?;
-    let newest = rows.into_iter().find(|row| row.history_id == end);
-    let Some((sender, id)) = newest.and_then(|row| row.id) else {
-        return Ok(false);
+    if let Some(parted) = compare_marks(shared, mesh, known).await? {
+        seen.retain(|one| parted.keeps(one.place));
+    }
+    let newest = self::newest(shared.storage(), mesh).await?;
+    if let Some((process, newest)) = of_process.zip(newest) {
+        process.note(mesh, newest);
+    }
+    Ok(add(seen, newest))
+}
+
+/// The last place of a history, and whose message stands there; `None` where that cannot be said.
+async fn newest<S: Storage>(storage: &S, mesh: MeshId) -> Result<Option<Witness>, StorageError> {
+    let Some(end) = storage.epochs(mesh).await?.ends.last().copied() else {
+        return Ok(None);
     };
-    seen.push(Witness {
+    let rows = storage.history_after(mesh, end.before(), 1).await?;
+    let row = rows.into_iter().find(|row| row.history_id == end);
+    Ok(row.and_then(|row| row.id).map(|(sender, id)| Witness {
         place: end,
         id: IdKey::of(mesh, &sender, &id),
-    });
-    *seen = choose(std::mem::take(seen));
-    Ok(true)
+    }))
+}
+
+/// True if it was not there.
+fn add(seen: &mut Vec<Witness>, newest: Option<Witness>) -> bool {
+    match newest {
+        Some(newest) if !seen.contains(&newest) => {
+            remember(seen, newest);
+            true
+        }
+        _ => false,
+    }
 }

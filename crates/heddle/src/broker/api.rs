@@ -220,6 +220,15 @@ async fn invite(door: &Door, mesh: MeshName, request: Request<Incoming>) -> Answ
         None => Source::Fresh,
     };
     let accept = door.broker.accept();
+    if body.create == Some(false) {
+        let meshes = accept.storage.meshes().await.map_err(broken)?;
+        if !meshes.iter().any(|(_, name)| *name == spec.mesh) {
+            let why = format!("there is no mesh {}", spec.mesh);
+            return Err(no(ErrorCode::NotFound, why).next_is(
+                "Correct the name, or leave create out to make the mesh; nothing was changed.",
+            ));
+        }
+    }
     let sources = (accept.ids.as_ref(), accept.clock.wall());
     let made = make(accept.storage.as_ref(), sources, &spec, source).await?;
     // The seed's name for it, beside our own.
@@ -246,7 +255,10 @@ async fn register(door: &Door, caller: Caller, body: RegisterMeshBody) -> Answer
         }
         (None, Caller::Daemon) => {
             let why = "a mesh without an owner is made by the operator, with the admin token";
-            return Err(no(ErrorCode::Unauthorized, why));
+            return Err(no(ErrorCode::Unauthorized, why).next_is(
+                "Send the content of admin_token in the data folder of the broker (or of the file that it was given with \
+                 --admin-token-file), not of broker_token; a home brings a mesh of its own with `heddle mesh publish NAME --to URL`.",
+            ));
         }
     };
     let meshes = tables.meshes().await.map_err(broken)?;

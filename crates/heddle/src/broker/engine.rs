@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
-use heddle_broker::storage::postgres::OpenError;
+use heddle_broker::storage::postgres::{OpenError, Opening};
 use heddle_broker::storage::{AnyStorage, PostgresOptions, PostgresStorage, SqliteStorage};
 use heddle_daemon::upkeep::FullDisk;
 
@@ -137,23 +137,46 @@ impl Probe for DatabaseProbe {
 
 /// Opens the database: looks at its settings and migrates before anybody is served.
 pub async fn open_database(options: &PostgresOptions) -> Result<PostgresStorage, CliError> {
-    PostgresStorage::open(options)
+    open_database_for(options, Opening::Make).await
+}
+
+/// The same for a job by hand.
+pub async fn open_database_for(
+    options: &PostgresOptions,
+    opening: Opening,
+) -> Result<PostgresStorage, CliError> {
+    PostgresStorage::open_for(options, opening)
         .await
         .map_err(|error| cannot_use(&error))
 }
 
+const ADDRESS: &str = "Write --database postgres://USER:PASSWORD@HOST:PORT/DATABASE, or put it into \
+    HEDDLE_BROKER_DATABASE; a database elsewhere needs TLS (--database-ca FILE where its certificate is your own), or \
+    sslmode=disable behind the address if the way is protected otherwise.";
+
 /// Why the database cannot be used, and what helps.
 fn cannot_use(error: &OpenError) -> CliError {
     let (code, next) = match error {
-        OpenError::Address(_) => (
-            exit::USAGE,
-            "Write --database postgres://USER:PASSWORD@HOST:PORT/DATABASE, or put it into HEDDLE_BROKER_DATABASE; a \
-             database elsewhere needs TLS (--database-ca FILE where its certificate is your own), or sslmode=disable \
-             behind the address if the way is protected otherwise.",
-        ),
+        OpenError::Address(_) => (exit::USAGE, ADDRESS),
         OpenError::Unreachable(_) => (
             exit::UNREACHABLE,
-            "Start the database, or correct host, port, user and password (--database-ca FILE names a certificate of your own); then start again.",
+            "Start the database, or correct host and port (--database-ca FILE names a certificate of your own); then start again.",
+        ),
+        OpenError::Refused(_) => (
+            exit::REFUSED,
+            "The database answers: correct user and password in --database or HEDDLE_BROKER_DATABASE, or let this user in there \
+             (ALTER ROLE … LOGIN PASSWORD …, GRANT CONNECT, pg_hba.conf); trying again as it is helps nothing.",
+        ),
+        OpenError::NoDatabase { name, .. } => return no_database(error, name),
+        OpenError::NoTables { .. } => (
+            exit::NOT_FOUND,
+            "Correct the database or --database-schema; `heddle broker migrate` makes the tables where they are meant to be. \
+             Nothing was changed.",
+        ),
+        OpenError::Older { .. } => (
+            exit::REFUSED,
+            "`heddle broker migrate` with the same options brings them up to date, as a start of this version does; a look \
+             changes nothing.",
         ),
         OpenError::Unfit(_) => (
             exit::REFUSED,
@@ -170,4 +193,12 @@ fn cannot_use(error: &OpenError) -> CliError {
         ),
     };
     CliError::new(code, error.to_string()).next(next)
+}
+
+fn no_database(error: &OpenError, name: &str) -> CliError {
+    CliError::new(exit::NOT_FOUND, error.to_string()).next(format!(
+        "Correct the name at the end of the address, or make it there: CREATE DATABASE \"{}\" ENCODING 'UTF8' TEMPLATE \
+         template0.",
+        name.replace('"', "\"\"")
+    ))
 }

@@ -22,7 +22,7 @@ pub struct Ready {
     pub limiter: &'static str,
     pub tls: bool,
     pub pid: u32,
-    /// Who else can reach what it stands on (T-32), and what of it does not answer yet.
+    /// Who else can reach what it stands on (T-32), a certificate that nobody takes now, and what of it does not answer yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Cow<'static, str>>,
     /// What homes are told to call the mesh: the name that was given.
@@ -48,12 +48,13 @@ pub fn reached(listen: SocketAddr, options: &ServeOptions) -> String {
 
 /// T-32: also in the log, because of a broker that a machine starts nobody reads the greeting.
 pub async fn warnings(
-    storage: &AnyStorage,
+    (storage, about_tls): (&AnyStorage, Vec<String>),
     options: &ServeOptions,
     pages: Option<&Pages>,
 ) -> Vec<Cow<'static, str>> {
     let mut warnings: Vec<Cow<'static, str>> =
         storage.exposed().into_iter().map(Cow::Borrowed).collect();
+    warnings.extend(about_tls.into_iter().map(Cow::Owned));
     if let Some(url) = options.limiter.as_deref() {
         warnings.extend(open_limiter(url).into_iter().map(Cow::Borrowed));
     }

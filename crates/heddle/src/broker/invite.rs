@@ -25,6 +25,11 @@ impl Errand for Making {
         true
     }
 
+    /// It makes a mesh where there is none, also before the first start of a broker.
+    fn makes_tables(&self) -> bool {
+        true
+    }
+
     async fn run(self, storage: &AnyStorage) -> Result<Self::Answer, StorageError> {
         let sources: (&dyn Ids, WallMs) = (&self.ids, self.now);
         match make(storage, sources, &self.spec, Source::Fresh).await {

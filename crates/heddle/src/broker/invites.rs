@@ -168,14 +168,23 @@ fn check(spec: &InviteSpec) -> Result<(), InviteError> {
             "an invitation lasts at least a second and at most {days} days"
         ));
     }
-    let is_address = ["ws://", "wss://"]
+    let rest = ["ws://", "wss://"]
         .iter()
-        .any(|scheme| spec.url.starts_with(scheme) && spec.url.len() > scheme.len());
-    if !is_address
-        || spec.url.len() > INVITE_URL_BYTES_MAX
-        || spec.url.chars().any(char::is_control)
-    {
+        .find_map(|scheme| spec.url.strip_prefix(scheme));
+    let is_address = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+        && spec.url.len() <= INVITE_URL_BYTES_MAX
+        && !spec
+            .url
+            .chars()
+            .any(|c| c.is_control() || c.is_whitespace());
+    if !is_address {
         return invalid("the url of the broker begins with ws:// or wss://".to_owned());
+    }
+    // It goes into the link as it is, and from there into the settings of whoever joins.
+    if spec.url.contains(['@', '?', '#']) {
+        return invalid(
+            "the url of the broker is ws:// or wss://, a host and a port: no user, no password, no ? and no #".to_owned(),
+        );
     }
     Ok(())
 }

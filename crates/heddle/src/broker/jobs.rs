@@ -7,7 +7,7 @@ use std::path::Path;
 use heddle_broker::jobs::{self, MeshSwept, Sweep};
 use heddle_broker::storage::sqlite::OpenError;
 use heddle_broker::storage::{
-    AnyStorage, Checked, Log as _, PostgresOptions, Storage as _, StorageError, Upkeep as _,
+    AnyStorage, Checked, Log as _, PostgresOptions, Storage as _, StorageError,
 };
 use heddle_core::clock::WallMs;
 use heddle_daemon::config::Config;
@@ -15,9 +15,11 @@ use serde::Serialize;
 
 use super::effects;
 use super::engine::open_database;
-use super::jobs_place::{Errand, Place, send};
+use super::jobs_place::{Errand, Place, found, meshes, send};
 use crate::cli::{CliError, Context, exit};
 use crate::system::{Runtime, SystemClock};
+
+const NO_MESH: &str = "no mesh is here yet\n";
 
 #[derive(Serialize)]
 struct SweepAnswer {
@@ -52,18 +54,25 @@ impl From<MeshSwept> for SweptMesh {
     }
 }
 
-struct SweepAll(Sweep);
+struct SweepAll {
+    wanted: Option<String>,
+    how: Sweep,
+}
 
 impl Errand for SweepAll {
-    type Answer = Vec<MeshSwept>;
+    type Answer = Option<Vec<MeshSwept>>;
 
     fn writes(&self) -> bool {
         true
     }
 
-    async fn run(self, storage: &AnyStorage) -> Result<Vec<MeshSwept>, StorageError> {
-        let ages = jobs::Ages::default();
-        jobs::sweep(storage, (&SystemClock::start(), &ages), &self.0).await
+    async fn run(self, storage: &AnyStorage) -> Result<Self::Answer, StorageError> {
+        let Some(meshes) = meshes(storage, self.wanted.as_deref()).await? else {
+            return Ok(None);
+        };
+        let (clock, ages) = (SystemClock::start(), jobs::Ages::default());
+        let swept = jobs::sweep_these(storage, (&clock, &ages), &self.how, meshes);
+        swept.await.map(Some)
     }
 }
 
@@ -76,7 +85,8 @@ pub fn sweep(context: &Context, place: &Place, data: &Path) -> Result<(), CliErr
         message_retention_days: config.broker.message_retention_days.map(NonZeroU32::get),
         dedupe_retention_days: config.broker.dedupe_retention_days.0.days(),
     };
-    let swept = send(context, place, SweepAll(how))?;
+    let wanted = context.mesh.clone();
+    let swept = found(context, send(context, place, SweepAll { wanted, how })?)?;
     let answer = SweepAnswer {
         meshes: swept.into_iter().map(SweptMesh::from).collect(),
     };
@@ -102,7 +112,7 @@ fn sweep_text(answer: &SweepAnswer) -> String {
         });
     }
     if text.is_empty() {
-        text.push_str("no mesh is here yet\n");
+        text.push_str(NO_MESH);
     }
     text
 }
@@ -119,22 +129,28 @@ struct OrphanRow {
     row: String,
 }
 
-struct CheckAll;
+struct CheckAll {
+    wanted: Option<String>,
+}
 
 impl Errand for CheckAll {
-    type Answer = Checked;
+    type Answer = Option<Checked>;
 
     fn writes(&self) -> bool {
         false
     }
 
-    async fn run(self, storage: &AnyStorage) -> Result<Checked, StorageError> {
-        jobs::orphan_check(storage).await
+    async fn run(self, storage: &AnyStorage) -> Result<Self::Answer, StorageError> {
+        match meshes(storage, self.wanted.as_deref()).await? {
+            Some(meshes) => jobs::check_these(storage, meshes).await.map(Some),
+            None => Ok(None),
+        }
     }
 }
 
 pub fn orphan_check(context: &Context, place: &Place) -> Result<(), CliError> {
-    let checked = send(context, place, CheckAll)?;
+    let wanted = context.mesh.clone();
+    let checked = found(context, send(context, place, CheckAll { wanted })?)?;
     let orphans = checked.orphans.into_iter().map(|orphan| OrphanRow {
         problem: orphan.problem,
         row: orphan.row,
@@ -168,19 +184,18 @@ struct Epochs {
 }
 
 impl Errand for Epochs {
-    type Answer = EpochAnswer;
+    type Answer = Option<EpochAnswer>;
 
     fn writes(&self) -> bool {
         self.is_bump
     }
 
-    async fn run(self, storage: &AnyStorage) -> Result<EpochAnswer, StorageError> {
+    async fn run(self, storage: &AnyStorage) -> Result<Self::Answer, StorageError> {
+        let Some(wanted) = meshes(storage, self.wanted.as_deref()).await? else {
+            return Ok(None);
+        };
         let mut meshes = Vec::new();
-        for (mesh, name) in storage.meshes().await? {
-            let is_other = |wanted: &str| wanted != name.as_str();
-            if self.wanted.as_deref().is_some_and(is_other) {
-                continue;
-            }
+        for (mesh, name) in wanted {
             let epoch = if self.is_bump {
                 storage.bump_epoch(mesh).await?
             } else {
@@ -189,22 +204,18 @@ impl Errand for Epochs {
             let mesh = name.to_string();
             meshes.push(EpochRow { mesh, epoch });
         }
-        Ok(EpochAnswer { meshes })
+        Ok(Some(EpochAnswer { meshes }))
     }
 }
 
 /// Shows the epochs; begins a new one first where that is asked for.
 pub fn epoch(context: &Context, place: &Place, is_bump: bool) -> Result<(), CliError> {
     let wanted = context.mesh.clone();
-    let answer = send(context, place, Epochs { wanted, is_bump })?;
-    if answer.meshes.is_empty()
-        && let Some(name) = &context.mesh
-    {
-        let message = format!("no mesh here is called {name:?}");
-        return Err(CliError::new(exit::NOT_FOUND, message)
-            .next("`heddle broker epoch` without --mesh shows all of them."));
-    }
+    let answer = found(context, send(context, place, Epochs { wanted, is_bump })?)?;
     context.print(&answer, |answer| {
+        if answer.meshes.is_empty() {
+            return NO_MESH.to_owned();
+        }
         let lines = answer.meshes.iter();
         lines
             .map(|row| format!("{}: epoch {}\n", row.mesh, row.epoch))

@@ -3,10 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
+use heddle_broker::storage::postgres::Opening;
 use heddle_broker::storage::sqlite::Options;
-use heddle_broker::storage::{AnyStorage, PostgresOptions, SqliteStorage, StorageError};
+use heddle_broker::storage::{
+    AnyStorage, PostgresOptions, SqliteStorage, StorageError, Upkeep as _,
+};
+use heddle_core::ids::MeshId;
+use heddle_core::names::MeshName;
 
-use super::engine::open_database;
+use super::engine::open_database_for;
 use super::jobs::{cannot_open, damaged};
 use crate::cli::{CliError, Context, exit, note};
 use crate::system::Runtime;
@@ -23,6 +28,11 @@ pub trait Errand {
 
     /// Whether it changes the tables; one that reads stands in nobody's way, and nobody in its.
     fn writes(&self) -> bool;
+
+    /// Whether it may be the first that a database without tables sees; a name that was mistyped makes none otherwise.
+    fn makes_tables(&self) -> bool {
+        false
+    }
 
     fn run(self, storage: &AnyStorage) -> impl Future<Output = Result<Self::Answer, StorageError>>;
 }
@@ -51,7 +61,12 @@ pub fn send<E: Errand>(context: &Context, place: &Place, errand: E) -> Result<E:
             })
         }
         Place::Database(options) => runtime.run(async {
-            let storage = open_database(options).await?;
+            let opening = match (errand.makes_tables(), errand.writes()) {
+                (true, _) => Opening::Make,
+                (false, true) => Opening::Change,
+                (false, false) => Opening::Look,
+            };
+            let storage = open_database_for(options, opening).await?;
             let done = errand.run(&AnyStorage::Postgres(storage.clone())).await;
             storage.stop().await;
             done.map_err(|error| {
@@ -60,6 +75,27 @@ pub fn send<E: Errand>(context: &Context, place: &Place, errand: E) -> Result<E:
             })
         }),
     }
+}
+
+/// The mesh that is meant by `--mesh`, or all of them; `None` where none is called that.
+pub async fn meshes(
+    storage: &AnyStorage,
+    wanted: Option<&str>,
+) -> Result<Option<Vec<(MeshId, MeshName)>>, StorageError> {
+    let mut meshes = storage.meshes().await?;
+    if let Some(wanted) = wanted {
+        meshes.retain(|(_, name)| name.as_str() == wanted);
+    }
+    Ok(Some(meshes).filter(|meshes| wanted.is_none() || !meshes.is_empty()))
+}
+
+/// What was asked about the mesh that is meant, if it is here.
+pub fn found<T>(context: &Context, answer: Option<T>) -> Result<T, CliError> {
+    answer.ok_or_else(|| {
+        let name = context.mesh.as_deref().unwrap_or_default();
+        CliError::new(exit::NOT_FOUND, format!("no mesh here is called {name:?}"))
+            .next("`heddle broker epoch` without --mesh shows all of them.")
+    })
 }
 
 /// How often the lock of a file is asked for; each time it is waited for as long as a write does, which is a second.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use heddle_broker::members::{Members as _, Standing};
-use heddle_broker::storage::{AnyStorage, Presence as _, Present, StorageError, Upkeep as _};
+use heddle_broker::storage::{AnyStorage, Presence as _, Present, StorageError};
 use heddle_core::clock::WallMs;
 use serde::Serialize;
 
-use super::jobs_place::{Errand, Place, send};
+use super::jobs_place::{Errand, Place, found, meshes, send};
 use crate::cli::{CliError, Context, table};
 
 #[derive(Serialize)]
@@ -29,23 +29,29 @@ struct Row {
     last_seen: Option<String>,
 }
 
-struct ReadAll;
+struct ReadAll {
+    wanted: Option<String>,
+}
 
 pub fn members(context: &Context, place: &Place) -> Result<(), CliError> {
-    let members = send(context, place, ReadAll)?;
+    let wanted = context.mesh.clone();
+    let members = found(context, send(context, place, ReadAll { wanted })?)?;
     context.print(&Answer { members }, describe)
 }
 
 impl Errand for ReadAll {
-    type Answer = Vec<Row>;
+    type Answer = Option<Vec<Row>>;
 
     fn writes(&self) -> bool {
         false
     }
 
-    async fn run(self, storage: &AnyStorage) -> Result<Vec<Row>, StorageError> {
+    async fn run(self, storage: &AnyStorage) -> Result<Self::Answer, StorageError> {
+        let Some(meshes) = meshes(storage, self.wanted.as_deref()).await? else {
+            return Ok(None);
+        };
         let mut members = Vec::new();
-        for (mesh, name) in storage.meshes().await? {
+        for (mesh, name) in meshes {
             // Whoever serves the tables moves their lease time on; what it wrote last is what we know.
             let now = storage.lease_time(mesh).await?;
             let present = storage.presence(mesh, now).await?;
@@ -56,7 +62,7 @@ impl Errand for ReadAll {
                 members.push(view(name.as_str(), standing, present));
             }
         }
-        Ok(members)
+        Ok(Some(members))
     }
 }
 

@@ -11,9 +11,8 @@ use heddle_core::clock::{Clock, Ids};
 use heddle_core::names::MeshName;
 use heddle_core::negotiate::ConnectionPolicy;
 use heddle_daemon::home::write_private;
-use heddle_daemon::{Home, HomeError, LocalToken, MetricsPage, is_damage};
+use heddle_daemon::{Home, HomeError, LocalToken, MetricsPage, is_damage, is_out_of_place};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,7 +27,7 @@ use super::places::Places;
 use super::settings::{broker_config, options};
 use super::tls::{TlsFiles, acceptor};
 use crate::cli::{CliError, Context, exit};
-use crate::system::{Runtime, SystemClock, SystemIds};
+use crate::system::{Runtime, Signals, SystemClock, SystemIds, Word};
 
 /// How long stopping may take before the rest is left to the tables.
 const STOP_WAIT: Duration = Duration::from_secs(8);
@@ -56,8 +55,9 @@ pub struct ServeOptions {
 
 pub fn serve(context: &Context, options: &ServeOptions) -> Result<(), CliError> {
     refuse_open_doors(options)?;
-    let tls = options.tls.as_ref().map(acceptor).transpose()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let tls = options.tls.as_ref();
+    let tls = tls.map(|files| acceptor(files, clock.wall())).transpose()?;
     let log = crate::up::log_start(context, Arc::clone(&clock), crate::up::Words::StandardError)?;
     let runtime = Runtime::many().map_err(|error| failed(&error))?;
     let result = runtime.run(run(context, options, (clock, tls), &log));
@@ -88,7 +88,7 @@ fn refuse_open_doors(options: &ServeOptions) -> Result<(), CliError> {
 async fn run(
     context: &Context,
     options: &ServeOptions,
-    (clock, tls): (Arc<dyn Clock>, Option<tokio_rustls::TlsAcceptor>),
+    (clock, tls): (Arc<dyn Clock>, Option<Tls>),
     log: &crate::up::Log,
 ) -> Result<(), CliError> {
     let home = Home::claim_data(&options.data, clock.wall()).map_err(folder_error)?;
@@ -113,19 +113,22 @@ async fn run(
     }
 }
 
+/// What it serves with, and what is to be said of its certificate.
+type Tls = (tokio_rustls::TlsAcceptor, Vec<String>);
+
 /// What a broker is made of, before it has tables.
 struct Serving<'a> {
     context: &'a Context,
     options: &'a ServeOptions,
     home: Home,
     clock: Arc<dyn Clock>,
-    tls: Option<tokio_rustls::TlsAcceptor>,
+    tls: Option<Tls>,
 }
 
 impl Serving<'_> {
     async fn on(mut self, storage: AnyStorage) -> Result<(), CliError> {
         // Before anybody is told that it is ready: whoever reads that may stop it at once.
-        let signals = Signals::catch()?;
+        let signals = Signals::catch().map_err(|error| failed(&error))?;
         let options = self.options;
         let ids: Arc<dyn Ids> = Arc::new(SystemIds::new(Arc::clone(&self.clock)));
         let sources = (Arc::clone(&self.clock), Arc::clone(&ids));
@@ -134,6 +137,7 @@ impl Serving<'_> {
             .await
             .map_err(|error| cannot_listen(options.listen, &error))?;
         let listen = listener.local_addr().map_err(|error| failed(&error))?;
+        let about_tls = self.tls.as_mut().map(|(_, said)| std::mem::take(said));
         let door = self.door(&storage, ids.as_ref(), &ids)?;
         door.broker.decided_by(Arc::clone(&decider.authority));
         // IMPORTANT: before anybody is served, who would be given places that others have seen.
@@ -173,7 +177,12 @@ impl Serving<'_> {
             },
             tls: options.tls.is_some(),
             pid: std::process::id(),
-            warnings: warnings(&storage, options, door.pages.as_deref()).await,
+            warnings: warnings(
+                (&storage, about_tls.unwrap_or_default()),
+                options,
+                door.pages.as_deref(),
+            )
+            .await,
         };
         self.context.print(&ready, greeting)?;
         let stands_on = (&storage, self.home.broker_data());
@@ -235,7 +244,7 @@ impl Serving<'_> {
         Ok(Arc::new(Door {
             broker: Broker::new(storage, limiter, clock, Arc::clone(ids), config),
             entry,
-            tls: self.tls.take(),
+            tls: self.tls.take().map(|(acceptor, _)| acceptor),
             is_behind_proxy: options.behind_proxy,
             pages: Some(Arc::new(pages)),
             places: Places::new(),
@@ -267,30 +276,6 @@ fn no_token(option: &str, error: &std::io::Error) -> CliError {
     )
 }
 
-/// Those that end a broker in order.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    /// From here on they end nothing by themselves.
-    fn catch() -> Result<Self, CliError> {
-        let catch = |kind| signal(kind).map_err(|error| failed(&error));
-        Ok(Self {
-            interrupt: catch(SignalKind::interrupt())?,
-            terminate: catch(SignalKind::terminate())?,
-        })
-    }
-
-    async fn any(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
-
 /// The first signal drains. A store that can keep nothing ends the broker: it must not look alive.
 async fn until_stopped(
     door: &Arc<Door>,
@@ -301,7 +286,7 @@ async fn until_stopped(
     let serving = door::run(Arc::clone(door), listener);
     tokio::select! {
         () = serving => Ok(()),
-        () = signals.any() => Ok(()),
+        _ = signals.next() => Ok(()),
         why = storage.broken(&data) => Err(why),
     }
 }
@@ -310,6 +295,12 @@ async fn until_stopped(
 pub fn takes_nothing(data: &Path, why: &str) -> CliError {
     if is_damage(why) {
         return damaged(data, why);
+    }
+    if is_out_of_place(why) {
+        return CliError::new(exit::FAILED, why.to_owned()).next(
+            "Put the file back if it was only moved, then start again. Where it is gone, a start makes a new one, and the homes \
+             send again what only it had.",
+        );
     }
     CliError::new(
         exit::FAILED,
@@ -320,7 +311,7 @@ pub fn takes_nothing(data: &Path, why: &str) -> CliError {
 
 pub async fn poisoned(storage: &SqliteStorage) -> String {
     loop {
-        if let Some(why) = storage.is_poisoned() {
+        if let Some(why) = storage.look_at_place() {
             return why;
         }
         tokio::time::sleep(STORE_LOOK).await;
@@ -335,7 +326,7 @@ async fn stop(
 ) -> Result<(), CliError> {
     door.stopping.cancel();
     door.connections.close();
-    let mut signals = Signals::catch()?;
+    let mut signals = Signals::catch().map_err(|error| failed(&error))?;
     let drained = async {
         door.connections.wait().await;
         let _ = upkeep.await;
@@ -348,8 +339,13 @@ async fn stop(
             }
             Ok(())
         }
-        () = signals.any() => Err(at_once()),
+        () = ended_at_once(&mut signals) => Err(at_once()),
     }
+}
+
+/// A terminal that is closed may say so twice, and means one word.
+async fn ended_at_once(signals: &mut Signals) {
+    while signals.next().await != Word::End {}
 }
 
 fn at_once() -> CliError {
@@ -376,7 +372,7 @@ fn folder_error(error: HomeError) -> CliError {
         HomeError::Held { .. } => CliError::new(exit::CONFLICT, message).next(
             "A broker or a daemon serves this folder already: use it, or choose another --data.",
         ),
-        HomeError::Unusable { .. } => {
+        HomeError::Unusable { .. } | HomeError::TooLong { .. } => {
             CliError::new(exit::FAILED, message).next("Mend the folder, or choose another --data.")
         }
         HomeError::Config(_) => {

@@ -130,6 +130,92 @@ fn lf_16_a_database_that_is_put_back_under_its_broker_is_noticed_while_it_runs()
     clean(&house, &database);
 }
 
+/// Under two brokers that run, before any of them has made a mark: the one by which it was sent knows what it gave out, the
+/// other what it pushed.
+fn under_two(sends_at_once: bool) {
+    let house = Home::new();
+    let database = Postgres::start();
+    let folder = house.path().parent().unwrap().to_owned();
+    let url = database.url();
+    let token = folder.join("one/broker_token");
+    let start = |name: &str| {
+        let more = ["--database", &url, "--token-file", token.to_str().unwrap()];
+        let more = if name == "one" { &more[..2] } else { &more };
+        BrokerProcess::start(&house, &folder.join(name), "127.0.0.1:0", more)
+    };
+    let [one, two] = ["one", "two"].map(start);
+    let home = |broker: &BrokerProcess, name: &str| {
+        let home = Home::new();
+        home.config(&format!(
+            "[daemon]\nmember = {name:?}\n[[mesh]]\nname = \"team\"\nmember = {name:?}\nurl = \"ws://{}/\"\ntoken_file = {token:?}\n",
+            broker.listen()
+        ));
+        home
+    };
+    let (ann, bob) = (home(&one, "ann"), home(&two, "bob"));
+    let _up = [ann.up(), bob.up()];
+    let register = ["--mesh", "team", "agent", "register", "one"];
+    for home in [&ann, &bob] {
+        wait_until("the broker", || home.cli(&register).code == 0);
+    }
+    send(&ann, "@bob/one", "before", "--wait=delivered");
+    let copy = database.dump_of(TABLES);
+    for id in ["r1", "r2", "r3"] {
+        send(&ann, "@bob/one", id, "--wait=delivered");
+    }
+    let place = |home: &Home, id: &str| {
+        let told = home.cli(&["explain", id, "--json"]).json();
+        told["broker"]["history_id"].as_str().map(str::to_owned)
+    };
+    let given: Vec<_> = ["r1", "r2", "r3"].map(|id| place(&ann, id)).into();
+    assert!(given.iter().all(Option::is_some), "{given:?}");
+    database.restore_of(TABLES, &copy);
+    let patience = std::time::Duration::from_secs(60);
+    if !sends_at_once {
+        let is_new = || database.sql("SELECT epoch FROM mesh.mesh") == ["2"];
+        wait_until_within(patience, "a new epoch, though nobody says anything", is_new);
+        let is_there = || database.sql("SELECT count(*) FROM mesh.message") == ["4"];
+        wait_until_within(patience, "what was lost, given back", is_there);
+    }
+    send(&ann, "@bob/one", "s1", "--wait=local");
+    send(&bob, "@ann/one", "t1", "--wait=local");
+    let new = ["s2", "s3", "s4", "s5", "s6"];
+    for id in new {
+        send(&ann, "@bob/one", id, "--wait=local");
+    }
+    // Both stay connected all the time.
+    let all = [&["before", "r1", "r2", "r3", "s1"], &new[..]].concat();
+    wait_until_within(patience, "each once", || has_each_once(&bob, &all));
+    wait_until_within(patience, "an answer", || has_each_once(&ann, &["t1"]));
+    for (home, id) in new
+        .map(|id| (&ann, id))
+        .into_iter()
+        .chain([(&ann, "s1"), (&bob, "t1")])
+    {
+        let at = place(home, id);
+        assert!(
+            at.is_some() && !given.contains(&at),
+            "{id} {at:?} {given:?}"
+        );
+    }
+    let epochs =
+        database.sql("SELECT count(*) FROM mesh.message_history WHERE epoch = 1 AND seq > 1");
+    assert_eq!(epochs, ["0"], "a place was given out twice");
+    let error = |broker: &BrokerProcess| broker.metric("heddle_broker_histories_parted_total");
+    assert!(error(&one) + error(&two) > 0);
+    clean(&house, &database);
+}
+
+#[test]
+fn lf_16_under_brokers_that_run_and_go_on_at_once_no_place_is_given_out_twice() {
+    under_two(true);
+}
+
+#[test]
+fn lf_16_under_brokers_that_run_an_older_database_is_noticed_before_anybody_sends() {
+    under_two(false);
+}
+
 fn clean(house: &Home, database: &Postgres) {
     let url = database.url();
     let check = ["broker", "orphan-check", "--json", "--database", &url];

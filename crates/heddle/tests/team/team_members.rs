@@ -209,16 +209,58 @@ fn the_http_door_takes_the_operators_token_and_the_same_key_is_the_same_link() {
         (status, &other["code"]),
         (409, &json!("idempotency_key_reused"))
     );
+    assert_eq!(team.post("/api/my/other", &head, &body).0, 404);
+    let (_alice, _up) = join("alice", link_of(&first));
+}
+
+#[test]
+fn a_name_that_was_mistyped_makes_no_mesh_and_a_refused_token_is_told_which_one_is_asked_for() {
+    let team = Team::on(None);
+    let bearer = |token: &str| format!("Bearer {}", token.trim());
+    let (admin, daemon) = (bearer(&team.admin()), bearer(&team.broker.token()));
+    let head = [("Authorization", admin.as_str())];
+    let slug = json!({"slug": "team", "kind": "shared_owner"});
+    assert_eq!(team.post("/api/my/meshes", &head, &slug).0, 200);
+    // The daemons' token makes none, and is told whose does.
+    let (status, refused) = team.post(
+        "/api/my/meshes",
+        &[("Authorization", daemon.as_str())],
+        &slug,
+    );
+    let next = refused["next"].as_str().unwrap().to_owned();
+    assert_eq!(status, 401, "{refused}");
+    assert!(
+        next.contains("--admin-token-file") && !next.contains("local_token"),
+        "{refused}"
+    );
+    // A name that was mistyped makes no mesh for whoever says that it is there.
+    let typo = "/api/my/meshes/taem/invites";
+    let (status, refused) = team.post(typo, &head, &json!({"create": false}));
+    assert_eq!((status, &refused["code"]), (404, &json!("not_found")));
+    let named = team.cli("taem", &["members"]);
+    assert_eq!(named.code, 4, "{named:?}");
+    let path = "/api/my/meshes/team/invites";
+    assert_eq!(team.post(path, &head, &json!({"create": false})).0, 200);
+}
+
+#[test]
+fn an_invitation_that_cannot_be_one_is_refused() {
+    let team = Team::on(None);
+    let admin = format!("Bearer {}", team.admin().trim());
+    let head = [("Authorization", admin.as_str())];
+    let path = "/api/my/meshes/team/invites";
     for (bad, code) in [
         (json!({"role": "king"}), 400),
         (json!({"uses": 0}), 400),
         (json!({"expires_in": "400d"}), 400),
         (json!({"colour": 1}), 400),
+        (json!({"url": "wss://u:p@broker.example/"}), 400),
+        (json!({"url": "wss://broker.example/?q"}), 400),
+        (json!({"url": "wss://broker.example/#f"}), 400),
+        (json!({"url": "wss:///x"}), 400),
     ] {
         assert_eq!(team.post(path, &head, &bad).0, code, "{bad}");
     }
-    assert_eq!(team.post("/api/my/other", &head, &body).0, 404);
-    let (_alice, _up) = join("alice", link_of(&first));
 }
 
 /// A home with a row of each kind, and a message.
@@ -413,4 +455,33 @@ fn a_mesh_that_others_have_joined_and_one_hosted_elsewhere_do_not_move() {
     }});
     let (status, answer) = team.post("/api/my/meshes", &[("Authorization", &bearer)], &theft);
     assert!(status == 409 || status == 400, "{status} {answer}");
+}
+
+/// `--mesh` was taken and not obeyed by three of the four.
+#[test]
+fn a_job_by_hand_is_about_the_mesh_that_is_named_and_says_if_there_is_none() {
+    for team in Team::both() {
+        for mesh in ["red", "blue"] {
+            team.cli(mesh, &["invite", "--role", "owner"]).ok();
+        }
+        let link = team.cli("red", &["invite"]).ok().json();
+        let _joined = join("alice", link_of(&link));
+        for mesh in ["red", "blue"] {
+            let swept = team.cli(mesh, &["sweep"]).ok().json();
+            let names = swept["meshes"].as_array().unwrap().iter();
+            assert_eq!(names.map(|one| &one["mesh"]).collect::<Vec<_>>(), [mesh]);
+            let epochs = team.cli(mesh, &["epoch"]).ok().json();
+            assert_eq!(epochs["meshes"].as_array().unwrap().len(), 1, "{epochs}");
+            let members = team.cli(mesh, &["members"]).ok().json();
+            let count = members["members"].as_array().unwrap().len();
+            assert_eq!(count, usize::from(mesh == "red"), "{members}");
+            assert_eq!(team.cli(mesh, &["orphan-check"]).ok().json()["checked"], 0);
+        }
+        for verb in ["sweep", "orphan-check", "members", "epoch"] {
+            let none = team.cli("nope", &[verb]);
+            assert_eq!(none.code, 4, "{verb}: {none:?}");
+            let detail = none.json()["detail"].clone();
+            assert_eq!(detail, "no mesh here is called \"nope\"", "{verb}");
+        }
+    }
 }

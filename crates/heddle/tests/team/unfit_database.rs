@@ -114,3 +114,98 @@ fn t_32_a_broker_says_who_else_can_reach_what_it_stands_on() {
     let broker = BrokerProcess::start(&house, &data, "127.0.0.1:0", &["--database", &url]);
     assert_eq!(broker.ready.get("warnings"), None, "{}", broker.ready);
 }
+
+fn job(house: &Home, words: &[&str], url: &str, more: &[&str]) -> Ran {
+    let head = [&["--json", "broker"], words, &["--database", url], more];
+    house.cli(&head.concat())
+}
+
+const SCHEMAS: &str = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('mesh', 'mehs')";
+
+/// A name that was mistyped: the answer says so, and nothing is left there that looks like a broker's.
+#[test]
+fn a_job_that_looks_makes_no_tables_and_a_wrong_name_is_no_empty_answer() {
+    let (house, database) = (Home::new(), Postgres::start());
+    let url = database.url();
+    let looks: [&[&str]; 5] = [
+        &["members"],
+        &["orphan-check"],
+        &["epoch"],
+        &["sweep"],
+        &["epoch", "bump"],
+    ];
+    for words in looks {
+        let ran = job(&house, words, &url, &[]);
+        assert_eq!(
+            (ran.code, &ran.json()["code"]),
+            (4, &json!("not_found")),
+            "{ran:?}"
+        );
+        assert!(ran.stderr.contains("heddle broker migrate"), "{ran:?}");
+    }
+    assert_eq!(database.sql(SCHEMAS), ["0"]);
+    job(&house, &["migrate"], &url, &[]).ok();
+    for words in looks {
+        job(&house, words, &url, &[]).ok();
+        let ran = job(&house, words, &url, &["--database-schema", "mehs"]);
+        assert_eq!(ran.code, 4, "{ran:?}");
+        assert!(ran.stderr.contains("\"mehs\""), "{ran:?}");
+    }
+    assert_eq!(database.sql(SCHEMAS), ["1"]);
+    // Tables of before are for a start or `migrate` to bring up to date, and those of tomorrow for nobody here.
+    let latest = "SELECT max(version) FROM mesh.schema_migration";
+    let version = database.sql(latest);
+    let undone = format!(
+        "DELETE FROM mesh.schema_migration WHERE version = {}",
+        version[0]
+    );
+    database.sql(&undone);
+    for words in [["members"], ["orphan-check"], ["epoch"]] {
+        let ran = job(&house, &words, &url, &[]);
+        assert_eq!(ran.code, 6, "{ran:?}");
+        assert!(ran.stderr.contains("heddle broker migrate"), "{ran:?}");
+    }
+    assert_ne!(database.sql(latest), version);
+}
+
+#[test]
+fn a_database_that_answers_no_is_not_one_that_is_away() {
+    let (house, database) = (Home::new(), Postgres::start());
+    let url = database.url();
+    database.sql("CREATE ROLE picky LOGIN PASSWORD 'right'");
+    let file = database.sql("SHOW hba_file");
+    database.sql(&format!(
+        "COPY (VALUES ('host all picky all scram-sha-256'), ('local all all trust'), ('host all all all trust')) TO '{}'",
+        file[0]
+    ));
+    database.sql("SELECT pg_reload_conf()");
+    let host = url.split(['@', '/']).nth(3).unwrap();
+    let as_picky = |password: &str| format!("postgres://picky{password}@{host}/postgres");
+    wait_until("the rule", || {
+        let ran = job(&house, &["members"], &as_picky(":wrong"), &[]);
+        ran.stderr.contains("28P01") || ran.stderr.contains("password")
+    });
+    for url in [as_picky(":wrong"), as_picky("")] {
+        for words in ["members", "migrate"] {
+            let ran = job(&house, &[words], &url, &[]);
+            assert_eq!(ran.code, 6, "{ran:?}");
+            assert!(ran.stderr.contains("correct user and password"), "{ran:?}");
+            assert!(!ran.stderr.contains("wrong@"), "{ran:?}");
+        }
+        assert_eq!(refused(&house, "127.0.0.1:0", &url).code, 6);
+    }
+    let ran = refused(&house, "127.0.0.1:0", &url.replace("/postgres", "/taem"));
+    assert_eq!(ran.code, 4, "{ran:?}");
+    assert!(
+        ran.stderr
+            .contains("CREATE DATABASE \"taem\" ENCODING 'UTF8'"),
+        "{ran:?}"
+    );
+    for bad in ["mysql://u:secret@h/x", "h/x"] {
+        let ran = job(&house, &["members"], bad, &[]);
+        assert_eq!(ran.code, 2, "{ran:?}");
+        let shape = "it looks like postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+        assert!(ran.stderr.contains(shape), "{ran:?}");
+        assert!(!ran.stderr.contains("secret"), "{ran:?}");
+    }
+}

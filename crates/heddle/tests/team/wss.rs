@@ -38,7 +38,15 @@ impl Encrypted {
     }
 
     fn serve(house: &Home, database: &Postgres, listen: &str) -> BrokerProcess {
-        let (cert, key) = (fixture("broker.pem"), fixture("broker.key"));
+        Self::serve_as("broker", house, database, listen)
+    }
+
+    /// With this certificate.
+    fn serve_as(name: &str, house: &Home, database: &Postgres, listen: &str) -> BrokerProcess {
+        let (cert, key) = (
+            fixture(&format!("{name}.pem")),
+            fixture(&format!("{name}.key")),
+        );
         let url = database.url();
         let more = ["--database", &url, "--tls-cert", &cert, "--tls-key", &key];
         let data = house.path().parent().unwrap().join("broker");
@@ -84,6 +92,10 @@ fn nobody_else_is_believed(home: &Home, publish: &dyn Fn(&[&str]) -> Ran) {
         assert!(refused.stderr.contains(words), "{refused:?}");
         assert!(refused.stderr.contains("--ca FILE"), "{refused:?}");
         assert!(!config_of(home).contains("[[mesh]]"));
+        assert!(
+            is_connected(home, "home"),
+            "what was refused left it as it was"
+        );
     }
 }
 
@@ -196,4 +208,84 @@ fn t_20_a_home_says_whom_it_does_not_trust_and_goes_on_by_itself_once_it_does() 
     own.config(&mesh("ws://127.0.0.1:1/", "ca_file = \"team.pem\"\n"));
     let refused = own.try_up().err().unwrap();
     assert!(refused.stderr.contains("wss://"), "{refused:?}");
+}
+
+/// What is wrong with the broker's own certificate is told with who mends it, and not as a broker that is away.
+#[test]
+fn t_20_a_certificate_that_expired_or_is_for_another_name_is_told_with_who_mends_it() {
+    let (house, database) = (Home::new(), Postgres::start());
+    let home = home_of("alice");
+    let _up = home.up();
+    for (name, words) in [
+        ("expired", "its certificate expired on 2026-01-01T00:00:00"),
+        ("elsewhere", "its certificate is not for localhost, but for"),
+    ] {
+        let broker = Encrypted::serve_as(name, &house, &database, "127.0.0.1:0");
+        // Whoever starts it is told as well, on the screen, in the answer and in the log.
+        let said = "the certificate expired on 2026-01-01T00:00:00";
+        let is_expired = name == "expired";
+        assert_eq!(
+            broker.ready["warnings"].to_string().contains(said),
+            is_expired,
+            "{}",
+            broker.ready
+        );
+        if is_expired {
+            wait_until("the log", || {
+                !broker.logged("the certificate expired").is_empty()
+            });
+        }
+        let port = broker.listen().rsplit(':').next().unwrap().to_owned();
+        let (url, token) = (
+            format!("wss://localhost:{port}/"),
+            broker.data.join("broker_token"),
+        );
+        let ca = fixture("other_ca.pem");
+        let publish = [
+            "mesh",
+            "publish",
+            "home",
+            "--to",
+            &url,
+            "--token-file",
+            token.to_str().unwrap(),
+            "--ca",
+            &ca,
+            "--json",
+        ];
+        let refused = home.cli(&publish);
+        assert_eq!(refused.code, 5, "{refused:?}");
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(words), "{detail}");
+        assert!(detail.contains("whoever runs it"), "{detail}");
+        // A home that is there already says the same of its mesh.
+        let member = home_of("bob");
+        member.config(&format!(
+            "[daemon]\nmember = \"bob\"\n[[mesh]]\nname = \"team\"\nurl = {url:?}\ntoken_file = {token:?}\nca_file = {ca:?}\n"
+        ));
+        let _member_up = member.up();
+        let within = Duration::from_secs(60);
+        wait_until_within(within, "the status to say it", || {
+            member.cli(&["status", "--json"]).stdout.contains(words)
+        });
+    }
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_certificate_is_refused_and_not_waited_for() {
+    let house = Home::new();
+    let folder = house.path().parent().unwrap().to_owned();
+    let pipe = folder.join("pipe.pem");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let pipe = pipe.to_str().unwrap();
+    let (cert, key) = (fixture("broker.pem"), fixture("broker.key"));
+    for (cert, key) in [(pipe, key.as_str()), (cert.as_str(), pipe)] {
+        let more = ["--tls-cert", cert, "--tls-key", key];
+        let started =
+            BrokerProcess::try_start(&house, &folder.join("broker"), "127.0.0.1:0", &more);
+        let ran = started.err().expect("it should not have started");
+        assert_eq!(ran.code, 2, "{ran:?}");
+        assert!(ran.stderr.contains("no regular file"), "{ran:?}");
+    }
 }

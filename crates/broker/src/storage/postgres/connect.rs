@@ -54,10 +54,7 @@ impl PostgresOptions {
 /// and a plan made over an empty table would read all of a full one, or keep all rows of a mesh at hand to search them.
 /// Since such a plan suits every value, it is made once: planning a small look-up anew takes ten times as long as running it.
 pub(super) fn config(options: &PostgresOptions) -> Result<Config, OpenError> {
-    let mut config: Config = options
-        .url
-        .parse()
-        .map_err(|error: tokio_postgres::Error| OpenError::Address(super::error::words(&error)))?;
+    let mut config = parsed(&options.url)?;
     let told = format!(
         "-c search_path={schema} -c default_transaction_isolation=read\\ committed \
          -c synchronous_commit=on -c statement_timeout=20s -c lock_timeout=10s \
@@ -81,6 +78,25 @@ pub(super) fn config(options: &PostgresOptions) -> Result<Config, OpenError> {
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     Ok(config)
+}
+
+/// The library takes what has no scheme that it knows for a list of `name=value`, and says so in words that help nobody.
+fn parsed(url: &str) -> Result<Config, OpenError> {
+    let shape = "it looks like postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+    if let Some((scheme, _)) = url.split_once("://") {
+        // What has another sign in it is a password with ://, say, of such a list: nothing of it is said.
+        let is_scheme = scheme
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'+');
+        if is_scheme && !["postgres", "postgresql"].contains(&scheme) {
+            return Err(OpenError::Address(format!(
+                "{scheme}:// is no PostgreSQL; {shape}"
+            )));
+        }
+    }
+    url.parse().map_err(|error: tokio_postgres::Error| {
+        OpenError::Address(format!("{}; {shape}", super::error::words(&error)))
+    })
 }
 
 fn is_local_socket(host: &Host) -> bool {

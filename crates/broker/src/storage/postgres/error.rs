@@ -15,6 +15,9 @@ pub(super) enum JobError {
     Sql(#[from] tokio_postgres::Error),
     #[error("{}", pool_words(.0))]
     Pool(#[from] PoolError),
+    /// This database has not come as far as this process has seen it: nothing is accepted there now.
+    #[error("{0}")]
+    Older(StorageError),
     /// A row that holds what none of ours wrote.
     #[error("a row cannot be read: {0}")]
     BadRow(String),
@@ -35,6 +38,12 @@ impl JobError {
         };
         // Data exceptions, integrity violations, and what a trigger raises.
         ["22", "23", "P0"].contains(&&code.code()[..2])
+    }
+
+    /// Only what was beside it in the transaction was done for nothing, and is tried alone: the work that ends this state is
+    /// in line with the rest.
+    pub(super) fn spares_others(&self) -> bool {
+        self.is_violation() || matches!(self, Self::Older(_))
     }
 
     /// It was begun and took longer than anything may: with less in it, the next one may be in time.
@@ -68,7 +77,7 @@ impl JobError {
 impl From<JobError> for StorageError {
     fn from(error: JobError) -> Self {
         match &error {
-            JobError::Storage(known) => known.clone(),
+            JobError::Storage(known) | JobError::Older(known) => known.clone(),
             JobError::Sql(sql) if is_full(sql) => Self::Full,
             _ => Self::Unavailable(error.to_string()),
         }
@@ -77,6 +86,32 @@ impl From<JobError> for StorageError {
 
 fn is_full(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::DISK_FULL)
+}
+
+/// What a server says to whoever asks to be let in.
+pub(super) enum Entry {
+    Refused,
+    NoDatabase,
+    /// It did not get so far, or said something else.
+    Unknown,
+}
+
+pub(super) fn entry_of(error: &tokio_postgres::Error) -> Entry {
+    let Some(code) = error.code() else {
+        // The server asked for a password, and the address has none.
+        let is_asked = words(error).contains("password missing");
+        return if is_asked {
+            Entry::Refused
+        } else {
+            Entry::Unknown
+        };
+    };
+    match code {
+        &SqlState::INVALID_CATALOG_NAME => Entry::NoDatabase,
+        &SqlState::INSUFFICIENT_PRIVILEGE => Entry::Refused,
+        code if code.code().starts_with("28") => Entry::Refused,
+        _ => Entry::Unknown,
+    }
 }
 
 pub(super) fn pool_words(error: &PoolError) -> String {

@@ -2,6 +2,7 @@
 
 use deadpool_postgres::Transaction;
 use futures_util::future::BoxFuture;
+use heddle_core::witness::Witness;
 use tokio::sync::oneshot;
 
 use super::super::error::StorageError;
@@ -77,6 +78,19 @@ impl AcceptJob {
     pub(super) fn size(&self) -> (usize, usize) {
         let bytes = self.messages.iter().map(|new| new.envelope.len()).sum();
         (self.messages.len(), bytes)
+    }
+
+    /// The last of those that were accepted, once they are committed.
+    pub(super) fn newest(&self) -> Option<Witness> {
+        let answered = self.messages.iter().zip(&self.accepted);
+        let placed = answered.filter_map(|(new, answer)| match answer {
+            Accepted::Created { history_id, .. } => Some(Witness {
+                place: *history_id,
+                id: new.id.key,
+            }),
+            _ => None,
+        });
+        placed.max_by_key(|one| one.place)
     }
 }
 

@@ -20,9 +20,10 @@ use tokio_util::task::TaskTracker;
 
 use super::super::error::StorageError;
 use super::super::rows::{Accepted, Ack, NewMessage};
+use super::super::seen::Seen;
 use super::accept::{self, Kept, Undo};
 use super::acks::{self, AckJob};
-use super::columns::mesh_key;
+use super::columns::{Columns, mesh_key};
 use super::error::JobError;
 use super::job::{AcceptJob, Job, Settle as _};
 use super::pace::Paces;
@@ -86,6 +87,7 @@ pub(super) struct Lines {
     waiting: Mutex<HashMap<MeshId, Line>>,
     paces: Paces,
     kept: Kept,
+    seen: Seen,
     leaders: TaskTracker,
     /// The most groups that a write ever saw taken until its own was, that one included.
     groups_waited_max: AtomicU64,
@@ -98,9 +100,14 @@ impl Lines {
             waiting: Mutex::default(),
             paces: Paces::default(),
             kept: Kept::default(),
+            seen: Seen::default(),
             leaders: TaskTracker::new(),
             groups_waited_max: AtomicU64::new(0),
         })
+    }
+
+    pub(super) fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     #[cfg(test)]
@@ -182,7 +189,8 @@ impl Lines {
         Some(group)
     }
 
-    /// Commits a group and answers it. If one of them breaks a rule of the tables, each is tried alone.
+    /// Commits a group and answers it. If one of them breaks a rule of the tables, or no message can be accepted now, each is
+    /// tried alone.
     async fn commit(&self, mesh: MeshId, mut group: Vec<Waiting>) {
         let tried = self.attempt(mesh, &mut group, Undo::Group).await;
         let messages = group.iter().map(|work| work.size().0).sum();
@@ -193,7 +201,7 @@ impl Lines {
         }
         let is_alone = group.len() == 1;
         match tried {
-            Err(error) if error.is_violation() && !is_alone => {
+            Err(error) if error.spares_others() && !is_alone => {
                 tracing::warn!(%error, %mesh, "a write failed; those beside it are tried alone");
                 for work in group {
                     self.alone(mesh, work).await;
@@ -233,10 +241,25 @@ impl Lines {
         if is_outdated || (done.is_err() && !is_undone(&client).await) {
             drop(Object::take(client));
         }
-        if done.is_ok() && group.iter().any(|work| matches!(work, Waiting::Accept(_))) {
-            metrics::counter!("heddle_broker_groups_total").increment(1);
+        if done.is_ok() {
+            self.committed(mesh, group);
         }
         done
+    }
+
+    fn committed(&self, mesh: MeshId, group: &[Waiting]) {
+        let mut has_accepts = false;
+        for work in group {
+            if let Waiting::Accept(job) = work {
+                has_accepts = true;
+                if let Some(newest) = job.newest() {
+                    self.seen.note(mesh, newest);
+                }
+            }
+        }
+        if has_accepts {
+            metrics::counter!("heddle_broker_groups_total").increment(1);
+        }
     }
 
     async fn transact(
@@ -252,8 +275,12 @@ impl Lines {
         }
         let transaction = client.transaction().await?;
         let key = mesh_key(mesh);
-        if !sql::exists(&transaction, LOCK, &[&key]).await? {
+        let Some(line) = sql::query_opt(&transaction, LOCK, &[&key]).await? else {
             return Err(StorageError::UnknownMesh(mesh).into());
+        };
+        if group.iter().any(|work| matches!(work, Waiting::Accept(_))) {
+            let next = Columns::of(&line).history_id()?;
+            self.seen.check(mesh, next).map_err(JobError::Older)?;
         }
         let mut rest = group;
         while !rest.is_empty() {
@@ -290,7 +317,8 @@ impl Lines {
             note_acks(group, changed);
             return Ok(());
         }
-        let done = accept::at_once(client, mesh, &messages, &jobs, &self.kept);
+        let known = (&self.kept, &self.seen);
+        let done = accept::at_once(client, mesh, &messages, &jobs, known);
         let (accepted, changed) = done.await?;
         hand_out(group, accepted);
         note_acks(group, changed);

@@ -1,5 +1,7 @@
 //! The schema as forward-only steps, under a lock that one of many brokers holds.
 
+use std::cmp::Ordering;
+
 use tokio_postgres::{Client, Transaction};
 
 use super::OpenError;
@@ -23,6 +25,8 @@ const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_migration (
     version BIGINT NOT NULL PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())";
 const VERSION: &str = "SELECT coalesce(max(version), 0) FROM schema_migration";
 const APPLIED: &str = "INSERT INTO schema_migration (version) VALUES ($1)";
+
+const IS_THERE: &str = "SELECT to_regclass($1) IS NOT NULL";
 
 /// What a migration found and did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,13 +52,50 @@ pub(super) fn checked_name(name: &str) -> Result<&str, OpenError> {
     }
 }
 
+/// The newest version of the tables that this program knows.
+fn known() -> i64 {
+    STEPS.last().map_or(0, |(number, _)| *number)
+}
+
+/// The version of the tables that are there; none is made.
+pub(super) async fn found(client: &Client, schema: &str) -> Result<i64, OpenError> {
+    let failed = |error: tokio_postgres::Error| OpenError::Unreachable(words(&error));
+    let table = format!("{schema}.schema_migration");
+    let there = client.query_one(IS_THERE, &[&table]).await;
+    let mut version = 0;
+    if there.and_then(|row| row.try_get(0)).map_err(failed)? {
+        // By its full name: the schema is not looked for along a path.
+        let asked = VERSION.replace("schema_migration", &table);
+        let row = client.query_one(&asked, &[]).await;
+        version = row.and_then(|row| row.try_get(0)).map_err(failed)?;
+    }
+    if version == 0 {
+        let schema = schema.to_owned();
+        return Err(OpenError::NoTables { schema });
+    }
+    Ok(version)
+}
+
+/// The same for whoever only looks, and needs the tables as this program knows them.
+pub(super) async fn current(client: &Client, schema: &str) -> Result<Migrated, OpenError> {
+    let (found, known) = (found(client, schema).await?, known());
+    match found.cmp(&known) {
+        Ordering::Less => Err(OpenError::Older { found, known }),
+        Ordering::Greater => Err(OpenError::Newer { found, known }),
+        Ordering::Equal => Ok(Migrated {
+            from: found,
+            to: found,
+        }),
+    }
+}
+
 /// All steps that are missing, in one transaction: the database is at the old version or at the new one
 /// (LF-35). A newer one is refused.
 pub(super) async fn run(client: &mut Client, schema: &str) -> Result<Migrated, OpenError> {
     let failed = |error: tokio_postgres::Error| OpenError::Migration(words(&error));
     let transaction = client.transaction().await.map_err(failed)?;
     let migrated = steps(&transaction, schema).await.map_err(failed)?;
-    let known = STEPS.last().map_or(0, |(number, _)| *number);
+    let known = known();
     if migrated.from > known {
         return Err(OpenError::Newer {
             found: migrated.from,

@@ -27,6 +27,7 @@ mod looks;
 mod members;
 mod mend;
 mod migrate;
+mod opening;
 mod orphans;
 mod pace;
 mod parting;
@@ -51,7 +52,7 @@ mod wires;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, HookError, Object, Pool, PoolError, Transaction};
+use deadpool_postgres::{ClientWrapper, Object, Pool, Transaction};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{MemberName, MeshName, TopicName};
@@ -73,30 +74,17 @@ use job::{Running, Write};
 use line::{Lines, Waiting};
 use looks::Looks;
 pub use migrate::Migrated;
+pub use opening::{OpenError, Opening};
 use tls::Tls;
 use wires::Wires;
 
 /// How long a read may take, whatever the server or the network do.
 const READ_WAIT: Duration = Duration::from_secs(20);
 
-/// For a look at everything: no bound in time, and the plans of a report.
-const SURVEY: &str = "SET LOCAL statement_timeout = 0; SET LOCAL enable_seqscan = on; \
+/// For a look at everything: no bound in time, and the plans of a report. IMPORTANT: no loop over loops. A database that was just
+/// restored has no statistics, so its planner takes a mesh for a few rows and would hold all of a table against each row of another.
+const SURVEY: &str = "SET LOCAL statement_timeout = 0; SET LOCAL enable_seqscan = on; SET LOCAL enable_nestloop = off; \
     SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL enable_material = on";
-
-/// Why the database cannot be used. Nothing was changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    #[error("the address is not usable: {0}")]
-    Address(String),
-    #[error("the database cannot be reached: {0}")]
-    Unreachable(String),
-    #[error("the database is not fit: {0}")]
-    Unfit(String),
-    #[error("the tables could not be brought up to date: {0}")]
-    Migration(String),
-    #[error("the tables are of a newer version ({found}; this program knows {known})")]
-    Newer { found: i64, known: i64 },
-}
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -113,12 +101,25 @@ pub struct PostgresStorage {
 impl PostgresStorage {
     /// Looks whether the server keeps what it is given, brings the tables up to date, and opens the pools.
     pub async fn open(options: &PostgresOptions) -> Result<Self, OpenError> {
+        Self::open_for(options, Opening::Make).await
+    }
+
+    /// The same, for those who take the tables as they are, too.
+    pub async fn open_for(options: &PostgresOptions, opening: Opening) -> Result<Self, OpenError> {
         let schema = migrate::checked_name(&options.schema)?;
         let mut config = connect::config(options)?;
         let tls = Tls::choose(&mut config, options.ca_file.as_deref())?;
         let pools = connect::pools(&config, &tls)?;
-        let mut client = pools.writers.get().await.map_err(not_opened)?;
-        let migrated = migrate::run(&mut client, schema).await?;
+        let first = pools.writers.get().await;
+        let mut client = first.map_err(|error| opening::failed(&error, &config))?;
+        let migrated = match opening {
+            Opening::Make => migrate::run(&mut client, schema).await?,
+            Opening::Change => {
+                migrate::found(&client, schema).await?;
+                migrate::run(&mut client, schema).await?
+            }
+            Opening::Look => migrate::current(&client, schema).await?,
+        };
         let exposed = exposure::of(&client, &config)
             .await
             .map_err(|error| OpenError::Unreachable(error::words(&error)))?;
@@ -251,16 +252,6 @@ impl PostgresStorage {
     {
         let mut client = self.reader().await?;
         Ok(in_snapshot(&mut client, &input, run, Some(SURVEY)).await?)
-    }
-}
-
-/// A server that answers and is not fit is another matter than one that does not answer.
-fn not_opened(error: PoolError) -> OpenError {
-    match error {
-        PoolError::PostCreateHook(HookError::Message(problem)) => {
-            OpenError::Unfit(problem.into_owned())
-        }
-        other => OpenError::Unreachable(error::pool_words(&other)),
     }
 }
 
@@ -401,7 +392,10 @@ impl Storage for PostgresStorage {
         limit: PageLimit,
     ) -> Result<Vec<Delivery>, StorageError> {
         let client = self.reader().await?;
-        Ok(deliveries::after(&client, mesh, member, &after, limit).await?)
+        let page = deliveries::after(&client, mesh, member, &after, limit).await?;
+        drop(client);
+        self.lines.seen().note_read(mesh, &page);
+        Ok(page)
     }
 
     async fn ack(

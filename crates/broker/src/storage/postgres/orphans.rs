@@ -11,7 +11,7 @@ use super::roster::require_mesh;
 
 /// How the columns of a query become the text of an orphan.
 #[derive(Clone, Copy)]
-enum Shown {
+pub(super) enum Shown {
     /// Sender and client message id.
     Id,
     Message,
@@ -25,7 +25,7 @@ enum Shown {
 }
 
 #[rustfmt::skip]
-const QUERIES: [(&str, Shown, &str); 15] = [
+pub(super) const QUERIES: [(&str, Shown, &str); 15] = [
     ("dedupe_without_history", Shown::Id, "
 SELECT d.sender_member, d.sender_agent, d.client_message_id FROM client_message_dedupe d
 WHERE d.mesh_id = $1 AND NOT EXISTS (SELECT 1 FROM message_history h

@@ -1,5 +1,7 @@
 //! Uploads in SQL: a head for each member, and its staged rows, in the mesh's line.
 
+use std::sync::Arc;
+
 use deadpool_postgres::{GenericClient, Transaction};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{MemberId, MeshId, OpId, Party};
@@ -7,6 +9,7 @@ use tokio_postgres::Row;
 
 use super::super::error::StorageError;
 use super::super::rows::{NewMessage, SendId};
+use super::super::seen::Seen;
 use super::super::uploads::{
     COMMIT_BYTES_AT_ONCE, COMMIT_ROWS_AT_ONCE, DISCARD_ROWS_AT_ONCE, DISCARDED, Outcome, Shown,
     Todo, Upload, UploadEnd, UploadPart, UploadVerdict, Uploads, begun, committed, fence, staged,
@@ -193,13 +196,14 @@ async fn stage(
 async fn commit(
     tx: &Transaction<'_>,
     which: Which,
-    end: &UploadEnd,
+    (end, seen): (&UploadEnd, &Seen),
 ) -> Result<UploadVerdict, JobError> {
     let upload = match committed(find(tx, which).await?, which.id, end) {
         Ok(upload) => upload,
         Err(verdict) => return Ok(verdict),
     };
     let next = history::next(tx, which.mesh).await?;
+    seen.check(which.mesh, next)?;
     let (through, messages) = page(tx, which, end, upload.shown.is_some()).await?;
     let has_more = has_rows_behind(tx, which, through).await?;
     let open = snapshots::find(tx, which.mesh).await?;
@@ -331,8 +335,9 @@ impl Uploads for PostgresStorage {
         end: UploadEnd,
     ) -> Result<UploadVerdict, StorageError> {
         let which = Which { mesh, by, id };
-        self.write(mesh, (which, end), |tx, (which, end)| {
-            Box::pin(commit(tx, *which, end))
+        let lines = Arc::clone(&self.lines);
+        self.write(mesh, (which, end, lines), |tx, (which, end, lines)| {
+            Box::pin(commit(tx, *which, (end, lines.seen())))
         })
         .await
     }

@@ -15,6 +15,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::super::seen::Seen;
 use super::super::wakes::{Hint, Wakes};
 use super::PostgresStorage;
 use super::error::words;
@@ -82,6 +83,10 @@ impl Drop for Wires {
 impl Wakes for PostgresStorage {
     fn is_shared(&self) -> bool {
         true
+    }
+
+    fn seen(&self) -> Option<&Seen> {
+        Some(self.lines.seen())
     }
 
     fn tell(&self, hint: Hint) {

@@ -99,6 +99,11 @@ impl SqliteStorage {
         self.database.is_poisoned()
     }
 
+    /// The same, after a look whether the file that is open is still the one in its place.
+    pub fn look_at_place(&self) -> Option<String> {
+        self.database.look_at_place()
+    }
+
     /// Whether another process keeps this one from writing now.
     pub async fn is_held(&self) -> bool {
         self.database.is_held().await

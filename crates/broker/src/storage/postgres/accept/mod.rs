@@ -12,6 +12,7 @@ use deadpool_postgres::{GenericClient, Object, Transaction};
 use heddle_core::ids::MeshId;
 
 use super::super::rows::{Accepted, NewMessage};
+use super::super::seen::Seen;
 use super::acks::{self, AckJob};
 use super::error::JobError;
 pub(super) use kept::Kept;
@@ -66,12 +67,12 @@ pub(super) async fn at_once(
     mesh: MeshId,
     messages: &[&NewMessage],
     acked: &[&AckJob],
-    kept: &Kept,
+    (kept, seen): (&Kept, &Seen),
 ) -> Result<(Vec<Accepted>, Vec<usize>), JobError> {
     let mut acked = acked;
     let mut acks_changed = None;
     if let Some((mark, found)) = kept.of(mesh, messages)
-        && let Some(plan) = swift::plan(messages, mark, &found)
+        && let Some(plan) = swift::plan(messages, (mark, seen.newest(mesh)), &found)
     {
         match plan.run(client, mesh, acked, kept).await {
             Ok(swift::Ran {
@@ -87,7 +88,8 @@ pub(super) async fn at_once(
             Err(error) => return Err(error),
         }
     }
-    let (answers, changed) = behind_the_lock(client, mesh, messages, acked, kept).await?;
+    let known = (kept, seen);
+    let (answers, changed) = behind_the_lock(client, mesh, messages, acked, known).await?;
     Ok((answers, acks_changed.unwrap_or(changed)))
 }
 
@@ -96,10 +98,11 @@ async fn behind_the_lock(
     mesh: MeshId,
     messages: &[&NewMessage],
     acked: &[&AckJob],
-    kept: &Kept,
+    (kept, seen): (&Kept, &Seen),
 ) -> Result<(Vec<Accepted>, Vec<usize>), JobError> {
     prepare(client).await?;
     let (facts, mark) = facts::begin(client, mesh, messages).await?;
+    seen.check(mesh, facts.next).map_err(JobError::Older)?;
     kept.learn(mesh, mark, &facts.found);
     let decided = decide::decide(messages, facts);
     let changed = write::write_and_commit(client, mesh, &decided, acked).await?;

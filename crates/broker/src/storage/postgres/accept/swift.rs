@@ -3,6 +3,7 @@
 //!
 //! The statement takes the lock of the mesh's row, and writes only if the mark of that row is the one under which all of
 //! it was read: then nothing of it has changed, and the decision is the one that a look behind the lock would have led to.
+//! And only if the next place lies behind all that this process has seen: else this is an older database (`seen`).
 //! An id that somebody has written meanwhile breaks the key of the dedupe table, and the whole set is undone. In either
 //! case the caller decides it anew, behind the lock.
 
@@ -33,7 +34,7 @@ const DELIVERIES_MAX: usize = 4_096;
 // Nothing is written before the row of the line is there: every insert draws from it.
 pub(super) const SWIFT: &str = "
 WITH line AS (
-    UPDATE mesh SET next_seq = next_seq + $2 WHERE mesh_id = $1 AND roster_mark = $3
+    UPDATE mesh SET next_seq = next_seq + $2 WHERE mesh_id = $1 AND roster_mark = $3 AND (epoch, next_seq) > ($7, $8)
     RETURNING epoch, next_seq - $2 AS first),
 n AS MATERIALIZED (
     SELECT l.epoch, l.first + u.place AS seq, u.* FROM line l CROSS JOIN unnest($4::sent_message[]) AS u),
@@ -61,6 +62,8 @@ SELECT epoch, first FROM line";
 /// A set that was decided before the lock. Its places are counted from 0.
 pub(super) struct Plan<'m> {
     mark: i64,
+    /// The newest place that was seen.
+    newest: HistoryId,
     decided: Decided<'m>,
     messages: Vec<Record<'m, 15>>,
     deliveries: Vec<Record<'m, 5>>,
@@ -76,7 +79,7 @@ pub(super) struct Ran {
 /// Decides it by what was read under a mark; `None` where it has to be looked at behind the lock.
 pub(super) fn plan<'m>(
     messages: &[&'m NewMessage],
-    mark: i64,
+    (mark, newest): (i64, HistoryId),
     found: &'m Arc<Found>,
 ) -> Option<Plan<'m>> {
     let decided = decide(
@@ -96,6 +99,7 @@ pub(super) fn plan<'m>(
     }
     Some(Plan {
         mark,
+        newest,
         messages: decided.placed.iter().map(message).collect(),
         deliveries: deliveries(&decided.placed, found)?,
         mentions: decided.placed.iter().flat_map(mentions).collect(),
@@ -218,14 +222,17 @@ impl Plan<'_> {
         mesh: MeshId,
     ) -> BoxFuture<'s, Result<Vec<Row>, JobError>> {
         let (mesh, count) = (mesh_key(mesh), rows(self.decided.placed.len()));
+        let (epoch, seq) = (integer(self.newest.epoch), integer(self.newest.seq));
         Box::pin(async move {
-            let params: [&(dyn ToSql + Sync); 6] = [
+            let params: [&(dyn ToSql + Sync); 8] = [
                 &mesh,
                 &count,
                 &self.mark,
                 &self.messages,
                 &self.deliveries,
                 &self.mentions,
+                &epoch,
+                &seq,
             ];
             query(client, SWIFT, &params).await
         })

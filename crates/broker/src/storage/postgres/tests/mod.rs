@@ -3,6 +3,7 @@
 mod damage;
 mod many;
 mod mend;
+mod older;
 mod opening;
 mod plans;
 mod sets;

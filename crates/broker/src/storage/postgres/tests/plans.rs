@@ -3,7 +3,9 @@
 
 use deadpool_postgres::Object;
 
-use super::super::{accept, deliveries, held, history, look, queues, retention, story, traffic};
+use super::super::{
+    SURVEY, accept, deliveries, held, history, look, orphans, queues, retention, story, traffic,
+};
 use crate::test_support::postgres;
 
 /// What is run beside accepts.
@@ -81,4 +83,25 @@ async fn rows_are_found_by_their_keys_also_by_plans_that_were_made_over_empty_ta
     client.batch_execute(settings).await.unwrap();
     let plan = plan_of(&client, before).await;
     assert!(fault(&plan).is_some(), "{}", plan.join("\n"));
+}
+
+/// A restored database has its rows and no statistics until somebody analyzes it.
+#[tokio::test]
+async fn the_orphan_check_of_a_restored_database_holds_no_table_against_each_row_of_another() {
+    let storage = postgres().await;
+    let client = storage.writer().await.unwrap();
+    let told = SURVEY.replace("SET LOCAL", "SET");
+    client.batch_execute(&told).await.unwrap();
+    for (problem, _, sql) in orphans::QUERIES {
+        // Held against the few holes that a log knows of, and against the one row of the mesh.
+        if problem == "gap_in_history" {
+            continue;
+        }
+        let plan = plan_of(&client, sql).await;
+        let loops = plan
+            .iter()
+            .any(|line| line.contains("Nested Loop") || line.contains("SubPlan"));
+        let is_hashed = plan.iter().any(|line| line.contains("hashed SubPlan"));
+        assert!(!loops || is_hashed, "{problem}\n{}", plan.join("\n"));
+    }
 }
