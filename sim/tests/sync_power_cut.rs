@@ -125,10 +125,7 @@ async fn run(disk: &CrashDisk, store: &Store, world: &World) {
         for op in &due {
             disk.mark(format!("sent {}", op.client_message_id));
         }
-        let ops = vec![world.foreign(number)];
-        let received = store.receive_ops(world.mesh, world.own.member, 1, ops, NOW);
-        received.await.unwrap();
-        store.apply_ops(world.mesh, 10, NOW).await.unwrap();
+        take(store, world, vec![world.foreign(number)], number % 3 == 0).await;
         if number % 2 == 0 {
             let moves = due.iter().map(|op| OpSettle {
                 arrival: op.arrival,
@@ -145,6 +142,24 @@ async fn run(disk: &CrashDisk, store: &Store, world: &World) {
             store.settle_ops(world.mesh, moves.collect()).await.unwrap();
         }
     }
+}
+
+/// Ops from the log: in one transaction where it is their turn, or kept first and then applied. How many changed a row.
+async fn take(store: &Store, world: &World, ops: Vec<NewOp>, in_two_steps: bool) -> u64 {
+    let (mesh, member) = (world.mesh, world.own.member);
+    let report = if in_two_steps {
+        let received = store.receive_ops(mesh, member, 1, ops, NOW);
+        received.await.unwrap();
+        None
+    } else {
+        let taken = store.take_page(mesh, member, 1, ops, NOW);
+        taken.await.unwrap().1
+    };
+    let report = match report {
+        Some(report) => report,
+        None => store.apply_ops(mesh, 100, NOW).await.unwrap(),
+    };
+    report.applied
 }
 
 async fn dump(store: &Store, mesh: MeshId) -> Vec<Value> {
@@ -181,13 +196,10 @@ async fn judge(store: &Store, world: &World, sent: &BTreeSet<String>) {
     // Whatever was lost of the log is read again; what was kept is not applied twice.
     let held = dump(store, world.mesh).await;
     let ops = (1..=CHANGES).map(|number| world.foreign(number)).collect();
-    let received = store.receive_ops(world.mesh, world.own.member, 1, ops, NOW);
-    received.await.unwrap();
-    let report = store.apply_ops(world.mesh, 100, NOW).await.unwrap();
+    let applied = take(store, world, ops, true).await;
     let all = dump(store, world.mesh).await;
-    let applied = usize::try_from(report.applied).unwrap();
     assert_eq!(
-        held.len() + applied,
+        held.len() + usize::try_from(applied).unwrap(),
         all.len(),
         "lf_14: a mark without its effect"
     );

@@ -33,7 +33,21 @@ pub fn parse_ijson(bytes: &[u8]) -> Result<Value, CanonicalError> {
 }
 
 fn syntax(error: serde_json::Error) -> CanonicalError {
-    CanonicalError::Syntax(error.to_string())
+    let words = error.to_string();
+    // The parser calls half a pair by where it stopped reading.
+    let of_half_a_pair = [
+        "unexpected end of hex escape",
+        "lone leading surrogate in hex escape",
+    ];
+    let place = of_half_a_pair
+        .into_iter()
+        .find_map(|begin| words.strip_prefix(begin));
+    CanonicalError::Syntax(match place {
+        Some(place) => {
+            format!("a lone surrogate, one half of a \\u pair without the other,{place}")
+        }
+        None => words,
+    })
 }
 
 /// The RFC 8785 bytes of a value that came through [`parse_ijson`].

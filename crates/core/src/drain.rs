@@ -64,6 +64,10 @@ pub enum Waits {
     Row,
     /// The whole mesh: the network is at fault, or the broker.
     Mesh,
+    /// The whole mesh, until the broker can keep anything: its tables are away, or it stops. The row keeps its place in the
+    /// line, or whatever is sent after the outage would overtake it by the row's own wait. Where the broker takes others of
+    /// the same batch, it is the row that waits.
+    Broker,
     /// The whole mesh, for the next window of its budget; how long that is, if the broker said so. The row keeps its
     /// place in the line: what goes first in that window is a matter of priority, not of who was refused when.
     Window(Option<Duration>),
@@ -110,6 +114,14 @@ pub const PERMANENT: [ErrorCode; 7] = [
     ErrorCode::MemberRevoked,
 ];
 
+/// Refusals of a broker that could take no row whatever: its tables are away or held, or it stops. IMPORTANT: none that may be
+/// about one row alone (`internal`, `insufficient_storage`), which would hold up all others.
+const OF_THE_BROKER: [ErrorCode; 3] = [
+    ErrorCode::StorageUnavailable,
+    ErrorCode::ShuttingDown,
+    ErrorCode::DaemonBusy,
+];
+
 /// Refusals of the limiter, whose budget is the mesh's and not a row's.
 const OF_THE_LIMITER: [ErrorCode; 2] = [ErrorCode::RateLimited, ErrorCode::LimiterUnavailable];
 
@@ -137,6 +149,8 @@ pub fn drain(answer: BrokerAnswer) -> RowMove {
                 error: text,
                 waits: if is_one_of(&OF_THE_LIMITER) {
                     Waits::Window(retry_after)
+                } else if is_one_of(&OF_THE_BROKER) {
+                    Waits::Broker
                 } else {
                     Waits::Row
                 },
@@ -213,11 +227,12 @@ mod tests {
             match refused(code) {
                 RowMove::Dead { .. } => assert!(dies, "{code} kills"),
                 RowMove::Retry { waits, .. } => {
-                    let is_limit = ["rate_limited", "limiter_unavailable"].contains(&code);
-                    let expected = if is_limit {
-                        Waits::Window(Some(Duration::from_secs(3)))
-                    } else {
-                        Waits::Row
+                    let expected = match code {
+                        "rate_limited" | "limiter_unavailable" => {
+                            Waits::Window(Some(Duration::from_secs(3)))
+                        }
+                        "storage_unavailable" | "shutting_down" | "daemon_busy" => Waits::Broker,
+                        _ => Waits::Row,
                     };
                     assert!(!dies && waits == expected, "{code}");
                 }

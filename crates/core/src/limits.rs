@@ -204,6 +204,9 @@ pub const NONCE_LIFE: Duration = Duration::from_secs(5);
 const _: () = assert!(NONCE_LIFE.as_secs() < HELLO_TIMEOUT.as_secs());
 /// How long the daemon waits for the broker's reply to a request of a caller.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the first call of a new mailbox waits for the broker to hear of it.
+pub const REGISTER_TIMEOUT: Duration = Duration::from_secs(1);
+const _: () = assert!(REGISTER_TIMEOUT.as_secs() < REPLY_TIMEOUT.as_secs());
 /// How long a caller on this machine waits for the daemon's answer.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long the daemon waits for the broker's verdict on a batch.
@@ -315,6 +318,9 @@ pub const HOOK_AUDIT_BYTES_MAX: u64 = 4 << 20;
 pub const COLD_START_BUDGET: Duration = Duration::from_millis(400);
 
 // --- sync ------------------------------------------------------------------
+
+/// Items of an index for searching, the newest, whose words a doctor compares.
+pub const SEARCH_ITEMS_COMPARED_MAX: usize = 50_000;
 
 /// Refusals of one op after which its mesh's sync pauses.
 pub const OP_REFUSALS_MAX: u32 = 10;

@@ -161,7 +161,7 @@ impl Config {
         let shown = path.display().to_string();
         match crate::home::read_plain(path) {
             Ok(text) => {
-                let config = toml::from_str::<Self>(&text).map_err(|error| error.to_string());
+                let config = toml::from_str::<Self>(&text).map_err(|error| in_words(&error));
                 let checked = config.and_then(|config| config.check().map(|()| config));
                 checked.map_err(|why| ConfigError::Parse { path: shown, why })
             }
@@ -235,6 +235,28 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The place and the line as they are; what belongs there without the names of our types.
+fn in_words(error: &toml::de::Error) -> String {
+    let (whole, why) = (error.to_string(), error.message());
+    let Some((found, wanted)) = why.split_once("expected ") else {
+        return whole;
+    };
+    let (least, bits) = match wanted.strip_prefix("a nonzero ") {
+        Some(bits) => (1, bits),
+        None => (0, wanted),
+    };
+    let most = match bits {
+        "u8" => u64::from(u8::MAX),
+        "u16" => u64::from(u16::MAX),
+        "u32" => u64::from(u32::MAX),
+        // No number of the file is larger than that.
+        "u64" | "usize" => i64::MAX.unsigned_abs(),
+        _ => return whole,
+    };
+    let place = whole.trim_end().strip_suffix(why).unwrap_or_default();
+    format!("{place}{found}expected a whole number from {least} to {most}")
 }
 
 fn is_broker_url(url: &str) -> bool {

@@ -33,6 +33,8 @@ pub enum HomeError {
     Held { path: PathBuf, holder: Holder },
     #[error("{}: {why}", path.display())]
     Unusable { path: PathBuf, why: String },
+    #[error("{}: {why}", path.display())]
+    TooLong { path: PathBuf, why: String },
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
@@ -40,19 +42,16 @@ pub enum HomeError {
 impl Home {
     /// Creates the folder if need be, repairs its mode, takes its lock, reads its config.
     pub fn claim(path: &Path, now: WallMs) -> Result<Self, HomeError> {
-        let unusable = |why: String| HomeError::Unusable {
-            path: path.to_owned(),
-            why,
-        };
-        create_private_folder(path).map_err(|error| unusable(error.to_string()))?;
-        let whole = path
-            .canonicalize()
-            .map_err(|error| unusable(error.to_string()))?;
+        let whole = own_folder(path)?;
         if socket_path(&whole).as_os_str().len() > SOCKET_PATH_BYTES_MAX {
-            return Err(unusable(format!(
-                "the path is too long for a Unix socket; choose a HEDDLE_HOME of at most {} bytes",
-                SOCKET_PATH_BYTES_MAX - "/daemon.sock".len()
-            )));
+            return Err(HomeError::TooLong {
+                path: path.to_owned(),
+                why: format!(
+                    "the path is too long for a Unix socket: it may have at most {} bytes, and has {}",
+                    SOCKET_PATH_BYTES_MAX - "/daemon.sock".len(),
+                    whole.as_os_str().len()
+                ),
+            });
         }
         Self::claim_data(path, now)
     }
@@ -64,10 +63,7 @@ impl Home {
             path: path.to_owned(),
             why,
         };
-        create_private_folder(path).map_err(|error| unusable(error.to_string()))?;
-        let path = path
-            .canonicalize()
-            .map_err(|error| unusable(error.to_string()))?;
+        let path = own_folder(path)?;
         let lock = match HomeLock::take(&lock_path(&path), &now.to_rfc3339()) {
             Ok(lock) => lock,
             Err(LockError::Held(holder)) => return Err(HomeError::Held { path, holder }),
@@ -134,6 +130,47 @@ impl Home {
     }
 }
 
+/// The folder of a home, made if need be, under the name that it has without links.
+fn own_folder(path: &Path) -> Result<PathBuf, HomeError> {
+    let made = create_private_folder(path).and_then(|()| path.canonicalize());
+    made.map_err(|error| unusable(path, &error))
+}
+
+/// What keeps a folder from being a home: what lies in its way, before what the system says of it.
+pub fn unusable(path: &Path, error: &std::io::Error) -> HomeError {
+    let (path, why) = (path.to_owned(), in_the_way(path));
+    match why {
+        Some(why) => HomeError::Unusable { path, why },
+        None if error.kind() == std::io::ErrorKind::InvalidFilename => HomeError::TooLong {
+            path,
+            why: format!("the path is too long: {error}"),
+        },
+        None => HomeError::Unusable {
+            path,
+            why: error.to_string(),
+        },
+    }
+}
+
+/// The first part of the path that is there and no folder.
+fn in_the_way(path: &Path) -> Option<String> {
+    let there = |part: &&Path| part.symlink_metadata().is_ok();
+    let part = path.ancestors().find(there).filter(|part| !part.is_dir())?;
+    let what = match std::fs::read_link(part) {
+        Ok(to) if !part.exists() => {
+            format!("a symbolic link to {}, where nothing is", to.display())
+        }
+        _ if part.is_file() => "a file".to_owned(),
+        _ => "no folder".to_owned(),
+    };
+    let which = if part == path {
+        "it".to_owned()
+    } else {
+        part.display().to_string()
+    };
+    Some(format!("{which} is {what}, and a folder must lie there"))
+}
+
 /// Where the log of a home lies.
 pub fn log_folder(home: &Path) -> PathBuf {
     home.join("logs")
@@ -160,6 +197,16 @@ pub fn create_private_folder(path: &Path) -> std::io::Result<()> {
         std::fs::set_permissions(path, Permissions::from_mode(0o700))?;
     }
     Ok(())
+}
+
+/// The folder of a log: never through a link, whose target's mode would be ours to change (T-10).
+pub fn create_log_folder(path: &Path) -> std::io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => Err(std::io::Error::other(
+            "it is a symbolic link, and a folder must lie there",
+        )),
+        _ => create_private_folder(path),
+    }
 }
 
 pub use heddle_store::open_plain;

@@ -42,6 +42,7 @@ pub use effects::{
     TeamDesk, end_text, process_mark,
 };
 pub use heddle_registrar::storage::Storage as EffectStorage;
+pub use heddle_store::is_out_of_place;
 pub use heddle_store::{BackupError, Durability, OpenError, StoreError};
 pub use home::{Claim, Home, HomeError};
 pub use hooks::PolicyError;

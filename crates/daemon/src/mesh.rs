@@ -1,6 +1,7 @@
 //! A mesh in a running daemon: its rows, its roster, its live link.
 
 mod mailboxes;
+mod tries;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -73,6 +74,8 @@ pub(crate) struct MeshState {
     roster: RwLock<(Roster, Option<WallMs>)>,
     live: watch::Sender<Option<Arc<Live>>>,
     last_error: Mutex<Option<String>>,
+    /// A try to connect has failed.
+    tried: Notify,
     /// Rows may be due. A hint: the table is the truth.
     pub(crate) drain: Notify,
     /// There may be work in a queue that somebody waits for. A hint as well.
@@ -131,6 +134,7 @@ impl MeshState {
             roster: RwLock::new((document.roster, as_of)),
             live: watch::Sender::new(None),
             last_error: Mutex::new(None),
+            tried: Notify::new(),
             drain: Notify::new(),
             work: Notify::new(),
             max_age_hours: AtomicU32::new(max_age_hours.unwrap_or(0)),

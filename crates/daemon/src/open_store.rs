@@ -1,7 +1,9 @@
 //! Opens the store of a home and makes it ready: what a start finds damaged is mended by the same start.
 
+use heddle_core::names::MeshName;
 use heddle_store::{Store, StoreError, StoreOptions};
 
+use crate::config::HOME_MESH;
 use crate::home::Home;
 use crate::run::StartOptions;
 
@@ -32,6 +34,8 @@ pub(crate) async fn open_store(home: &Home, options: &StartOptions) -> Result<St
 async fn make_ready(store: &Store, options: &StartOptions) -> Result<(), StoreError> {
     // What a start reads is looked at by one rule: what it could not read has one way out.
     store.refuse_spoilt().await?;
+    // IMPORTANT: before the meshes are made sure of, which would begin a new one over what is there.
+    store.refuse_lost_mesh(home_name()?).await?;
     // Before anything is sent: what was on its way when the last process ended goes back.
     let recovered = store.recover(options.clock.wall()).await?;
     if recovered > 0 {
@@ -46,11 +50,20 @@ async fn make_ready(store: &Store, options: &StartOptions) -> Result<(), StoreEr
     store.outbox_parked().await.map(drop)
 }
 
+/// What the mesh is called that every home has.
+pub(crate) fn home_name() -> Result<MeshName, StoreError> {
+    MeshName::parse(HOME_MESH).map_err(|error| StoreError::Corrupt(error.to_string()))
+}
+
 /// Why a store that takes nothing more ends the daemon, and what to do about it.
 pub(crate) fn last_words(why: &str) -> String {
     if is_damage(why) {
         format!(
-            "data.db is damaged ({why}); what was acknowledged before is safe. Start again: the start checks the file, and sets a damaged inbox aside"
+            "data.db is damaged ({why}); what was acknowledged before is safe. Start again: the start checks the file, makes a damaged index for searching anew, and sets a damaged inbox aside"
+        )
+    } else if heddle_store::is_out_of_place(why) {
+        format!(
+            "{why}, so nothing that this process wrote would outlive it. Put the file back, from where it was moved or from a copy (`heddle daemon restore`), then start again"
         )
     } else {
         format!(

@@ -1,5 +1,6 @@
 //! A daemon's life: prepare (store, mesh, recovery), start (sockets, link), run, stop in bounds.
 
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -270,7 +271,7 @@ impl Prepared {
             .map_err(io("local_token"))?;
         let listeners = ipc::listen(&self.home.socket(), self.home.config.daemon.http_port)
             .await
-            .map_err(io("listening failed"))?;
+            .map_err(StartError::listening)?;
         write_private(&self.home.port_file(), &listeners.tcp_port.to_string())
             .map_err(io("http.port"))?;
         let ready = self.ready(&links, listeners.tcp_port);
@@ -334,16 +335,17 @@ fn io(what: &'static str) -> impl Fn(std::io::Error) -> StartError {
     }
 }
 
-/// One link for each mesh, with a drain of its own. Waits a little for all of them; a broker that this
-/// home must not work with ends the start.
+/// One link for each mesh, with a drain of its own. Waits a little for the first try of each, and for no broker that is
+/// away; one that this home must not work with ends the start.
 async fn connect(shared: &Arc<Shared>) -> Result<(), StartError> {
+    let mut first_tries = Vec::new();
     for mesh in &shared.meshes {
+        first_tries.push(mesh.first_try());
         let keep = link::keep(Arc::clone(shared), Arc::clone(mesh));
         lock(&shared.links).push(tokio::spawn(keep));
     }
-    let all = join_all(shared.meshes.iter().map(|mesh| mesh.wait_connected()));
     tokio::select! {
-        _ = all => {}
+        _ = join_all(first_tries) => {}
         () = shared.shutdown.cancelled() => {}
         () = tokio::time::sleep(CONNECT_WAIT) => {}
     }
@@ -361,8 +363,10 @@ async fn close(shared: &Shared, effects: &Arc<Effects>, home: &Home) {
         effects.stop();
     };
     let _ = tokio::task::spawn_blocking(stop).await;
-    // The socket would only mislead; nobody answers there any more.
-    let _ = std::fs::remove_file(home.socket());
+    // The socket would only mislead; nobody answers there any more. What else lies there is not ours.
+    if std::fs::symlink_metadata(home.socket()).is_ok_and(|found| found.file_type().is_socket()) {
+        let _ = std::fs::remove_file(home.socket());
+    }
     let _ = std::fs::remove_file(home.port_file());
 }
 
@@ -485,7 +489,7 @@ impl Daemon {
                 self.shared
                     .fail("the link to the broker ended unexpectedly".to_owned());
             }
-            if let Some(why) = self.shared.store.poisoned() {
+            if let Some(why) = self.shared.store.look_at_place() {
                 self.shared.fail(last_words(&why));
             }
         }

@@ -8,7 +8,7 @@ use heddle_core::age::AgeClock;
 use heddle_core::clock::{Clock, Ids, WallMs};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::names::{AgentName, MeshName, nfc};
-use heddle_store::{Blobs, IS_CHANGED, Store, StoreError};
+use heddle_store::{A_STEP_OF, Blobs, IS_CHANGED, Store, StoreError};
 use heddle_wire::ipc::Finding;
 use heddle_wire::problem::Problem;
 use tokio::sync::{Notify, watch};
@@ -26,7 +26,7 @@ use crate::outbox::disk::Disk;
 use crate::start_error::Fatal;
 use crate::tasks::Activity;
 use crate::upkeep::unreadable::Suspect;
-use crate::upkeep::{CHANGED_NEXT, SENSELESS_NEXT};
+use crate::upkeep::{CHANGED_NEXT, SENSELESS_NEXT, TASK_NEXT};
 use crate::vectors::Embedder;
 
 pub(crate) struct Shared {
@@ -140,6 +140,7 @@ pub(crate) fn store_problem(error: &StoreError) -> Problem {
     };
     let problem = Problem::new(code, error.to_string());
     match error {
+        StoreError::Corrupt(why) if why.starts_with(A_STEP_OF) => problem.next(TASK_NEXT),
         StoreError::Corrupt(why) if why.contains(IS_CHANGED) => problem.next(CHANGED_NEXT),
         StoreError::Corrupt(_) => problem.next(SENSELESS_NEXT),
         StoreError::Held => problem.next(held::REFUSED_NEXT).with("held", "data.db"),

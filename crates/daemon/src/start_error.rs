@@ -1,10 +1,13 @@
 //! Why a daemon does not start. The words for people, and what to do next, are the binary's.
 
+use std::io;
+
 use heddle_core::names::MemberName;
 use heddle_store::{BlobError, StoreError};
 
 use crate::effects::EffectsError;
 use crate::hooks::PolicyError;
+use crate::ipc::PortRefused;
 use crate::upkeep::Misplaced;
 
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +21,10 @@ pub enum StartError {
     /// A folder, a link or the like lies where something else belongs.
     #[error("{}: {}; nothing was changed", .0.file, .0.why)]
     Misplaced(Misplaced),
+    #[error("another program has port {port} of 127.0.0.1, which config.toml names as http_port")]
+    PortTaken { port: u16 },
+    #[error("http_port = {port} of config.toml cannot be used: {why}")]
+    PortRefused { port: u16, why: String },
     #[error("{what}: {why}")]
     Io { what: &'static str, why: String },
     #[error("{0}")]
@@ -43,6 +50,29 @@ pub enum StartError {
     NoMesh,
     #[error("{0}")]
     Refused(Fatal),
+}
+
+impl StartError {
+    /// A port that the settings name is theirs to change.
+    pub(crate) fn listening(error: io::Error) -> Self {
+        let refused = error
+            .get_ref()
+            .and_then(|e| e.downcast_ref::<PortRefused>());
+        match refused.filter(|refused| refused.port != 0) {
+            Some(refused) if error.kind() == io::ErrorKind::AddrInUse => {
+                let port = refused.port;
+                Self::PortTaken { port }
+            }
+            Some(refused) => Self::PortRefused {
+                port: refused.port,
+                why: refused.to_string(),
+            },
+            None => Self::Io {
+                what: "listening failed",
+                why: error.to_string(),
+            },
+        }
+    }
 }
 
 /// Why a daemon cannot go on, told apart by who can change that.

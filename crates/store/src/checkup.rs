@@ -14,6 +14,7 @@ use ulid::Ulid;
 use crate::backup::{BackupError, has_table, problem_of};
 use crate::data::named_by_rows;
 use crate::inbox::{IsReadable, damaged};
+use crate::meshless::{Meshless, meshless};
 use crate::own_refused;
 use crate::park::{all_old, open_old};
 use crate::senseless::senseless;
@@ -33,6 +34,8 @@ pub struct Checkup {
     pub damaged: Vec<i64>,
     /// Rows that cannot be right, though every page is; one line for each kind.
     pub senseless: Vec<String>,
+    /// Rows that stand under no mesh of this home.
+    pub meshless: Vec<Meshless>,
     /// Blobs that rows name and that are here.
     pub blobs: u64,
     /// Of those, how many have no file of the right length.
@@ -114,6 +117,7 @@ pub fn check_up(
         prunable_bytes: 0,
         damaged: Vec::new(),
         senseless: Vec::new(),
+        meshless: Vec::new(),
         blobs: 0,
         blobs_missing: 0,
         blobs_damaged: 0,
@@ -128,6 +132,7 @@ pub fn check_up(
     heddle_sqlite::link_vectors()?;
     let connection = open_old(&data)?;
     found.senseless = senseless(&connection)?;
+    found.meshless = meshless(&connection)?;
     let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let number = |sql: &str| count(sql).map(|count| u64::try_from(count).unwrap_or(0));
     if has_table(&connection, "outbox")? {

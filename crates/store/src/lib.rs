@@ -11,6 +11,7 @@ mod backup;
 mod blobs;
 mod carry;
 mod cells;
+mod changed_ops;
 mod checkup;
 mod compact;
 mod data;
@@ -21,6 +22,7 @@ mod inbox;
 mod invites;
 mod meaning;
 mod meshes;
+mod meshless;
 mod outbox;
 mod own_refused;
 mod park;
@@ -29,6 +31,7 @@ mod plans;
 mod repair;
 mod roster;
 mod schema;
+mod search_index;
 mod senseless;
 mod stamps;
 mod steps;
@@ -38,6 +41,7 @@ mod unclean;
 mod undo;
 mod unreadable;
 mod witness;
+mod words;
 
 pub use agents::AgentRow;
 pub use backup::{
@@ -48,21 +52,22 @@ pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing, P
 pub use checkup::{Checkup, MeshCheck, check_up, problem_in};
 pub use compact::{Compacted, compact_database};
 pub use data::{
-    Applied, Called, ChangeKey, ClockRow, DataStory, DumpPage, FileBytes, FileFilter, FileFind,
-    FileRow, HeldTask, IS_CHANGED, KnownChange, Loss, LossAbout, LossKind, LossSide, LostValue,
-    MemoryFilter, MemoryMatch, MemoryRow, Merged, MissingBlob, ModelRow, NewContent, NewFile,
-    NewTask, Receipt, StateFilter, StateRow, StoryArrival, StoryRequest, StoryRow, Swept, Taken,
-    TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish, VectorCount, VectorCursor,
-    VectorFilter, VectorHit, VectorMove, VectorQuery, VectorRow, WantedBlob,
+    A_STEP_OF, Applied, Called, ChangeKey, ClockRow, DataStory, DumpPage, FileBytes, FileFilter,
+    FileFind, FileRow, HeldTask, IS_CHANGED, KnownChange, Loss, LossAbout, LossKind, LossSide,
+    LostValue, MemoryFilter, MemoryMatch, MemoryRow, Merged, MissingBlob, ModelRow, NewContent,
+    NewFile, NewTask, Receipt, StateFilter, StateRow, StoryArrival, StoryRequest, StoryRow, Swept,
+    Taken, TaskDamage, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish,
+    VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery, VectorRow,
+    WantedBlob,
 };
 pub use effects_used::had_effects;
 pub use error::StoreError;
 pub use figures::Figures;
-pub use heddle_sqlite::copies_before_steps;
 pub use heddle_sqlite::{
     Condition, Durability, Kind, Look, Misplaced, OpenError, Stats, misplaced, not_a_file,
     open_plain,
 };
+pub use heddle_sqlite::{copies_before_steps, is_out_of_place};
 pub use inbox::{
     Acked, AckedItems, BodyOf, DamageLook, DueReceipt, InboxFilter, InboxFind, InboxRow, InboxRows,
     IsReadable, LostInbox, NewInboxRow, OwedHook, PruneStep, ReceiptLevel, Received, RecoveredRow,
@@ -71,6 +76,7 @@ pub use inbox::{
 pub use invites::KeptInvite;
 pub use meaning::{Spoilt, spoilt_in};
 pub use meshes::{Mesh, NewMesh};
+pub use meshless::{Meshless, lost_mesh_in, without_home};
 pub use outbox::{
     AcceptKey, Accepted, Attempt, DueMoment, DueRow, LostFigures, LostLook, LostMessage, LostRow,
     LostSettle, LostState, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage, OutboxRow,

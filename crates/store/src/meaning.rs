@@ -14,6 +14,7 @@ use ulid::Ulid;
 
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::sync::MeshKind;
 
 /// What a cell holds beyond the type of its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,7 @@ enum Meaning {
     Topic,
     ClientId,
     Kind,
+    MeshKind,
     Priority,
     /// A list of texts.
     List,
@@ -40,11 +42,12 @@ enum Meaning {
 }
 
 /// Columns that say more than their type; every other text is only text.
-const MEANINGS: [(&str, &str, Meaning); 49] = [
+const MEANINGS: [(&str, &str, Meaning); 50] = [
     ("mesh", "mesh_id", Meaning::Id),
     ("mesh", "name", Meaning::Mesh),
     ("mesh", "member_id", Meaning::Id),
     ("mesh", "member_name", Meaning::Member),
+    ("mesh", "kind", Meaning::MeshKind),
     ("mesh", "broker_epoch", Meaning::Count),
     ("mesh", "replayed_epoch", Meaning::Count),
     ("mesh", "sync_paused", Meaning::Flag),
@@ -354,6 +357,7 @@ fn wrong_text(text: &str, meaning: Meaning) -> Result<(), String> {
             let parsed = ClientMessageId::parse(text).map(drop);
             parsed.map_err(|error| error.to_string())
         }
+        Meaning::MeshKind => known(MeshKind::parse(text).is_some()),
         Meaning::Kind => known(matches!(text, "message" | "op")),
         Meaning::Priority => known(Priority::parse(text).is_some()),
         Meaning::List => {

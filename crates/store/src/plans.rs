@@ -150,6 +150,7 @@ const STRAIGHT: &[&str] = &[
     sync::PLACES_OF,
     sync::OPEN,
     sync::APPLIED,
+    sync::NOT_APPLIED,
     sync::SET_ASIDE,
     sync::REFUSED_FOR_GOOD,
     sync::ABORT_OP,

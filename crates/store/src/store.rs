@@ -14,7 +14,7 @@ use crate::data::{FillCursor, VectorCache, fill_step};
 use crate::error::StoreError;
 use crate::outbox::{NotedSenders, Turns};
 use crate::unreadable::LeftOut;
-use crate::{park, schema, unclean};
+use crate::{park, schema, search_index, unclean};
 
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
@@ -45,10 +45,10 @@ impl Store {
     pub fn open(options: StoreOptions) -> Result<Store, StoreError> {
         heddle_sqlite::link_vectors()?;
         unclean::check(&options, Look::AsNeeded)?;
-        Store::open_checked(options)
+        Store::open_checked(options, Look::AsNeeded)
     }
 
-    fn open_checked(options: StoreOptions) -> Result<Store, StoreError> {
+    fn open_checked(options: StoreOptions, how: Look) -> Result<Store, StoreError> {
         let mut sqlite = Options::new(options.path);
         sqlite.durability = options.durability;
         sqlite.vfs = options.vfs;
@@ -66,9 +66,22 @@ impl Store {
             left_out: None,
             has_met_damage: Arc::default(),
         };
-        store.database.write_blocking(unclean::mark_open)?;
+        let was_clean = store.database.write_blocking(unclean::mark_open)?;
         store.seal_rows()?;
+        store.mend_search(matches!(how, Look::AsNeeded) && was_clean)?;
         Ok(store)
+    }
+
+    /// Before a write meets a damaged index for searching, which would end the process, and the next one.
+    fn mend_search(&self, was_clean: bool) -> Result<(), StoreError> {
+        let mend = move |connection: &Connection| search_index::mend(connection, !was_clean);
+        for mended in self.database.write_blocking(mend)? {
+            tracing::warn!(
+                mended,
+                "an index for searching was damaged; it was made anew"
+            );
+        }
+        Ok(())
     }
 
     /// Rows of before there were digests get theirs, before anybody reads them.
@@ -94,7 +107,7 @@ impl Store {
     ) -> Result<(Store, Option<PathBuf>), StoreError> {
         heddle_sqlite::link_vectors()?;
         let parked = unclean::check_or_park(&options, now, Look::AsNeeded)?;
-        match Store::open_checked(options.clone()) {
+        match Store::open_checked(options.clone(), Look::AsNeeded) {
             Ok(store) => Ok((store, parked)),
             Err(error) if is_damage(&error) => Store::reopen_damaged(options, now),
             Err(error) => Err(error),
@@ -107,7 +120,7 @@ impl Store {
         now: WallMs,
     ) -> Result<(Store, Option<PathBuf>), StoreError> {
         let parked = unclean::check_or_park(&options, now, Look::Closely)?;
-        Ok((Store::open_checked(options)?, parked))
+        Ok((Store::open_checked(options, Look::Closely)?, parked))
     }
 
     /// Finishes an exchange of files that a crash interrupted. To be called before anybody looks at
@@ -151,6 +164,11 @@ impl Store {
     /// Why no write is accepted any more, if that is so.
     pub fn poisoned(&self) -> Option<String> {
         self.database.is_poisoned()
+    }
+
+    /// The same, after a look whether the file that is open is still the one in its place.
+    pub fn look_at_place(&self) -> Option<String> {
+        self.database.look_at_place()
     }
 
     /// Whether another process keeps this one from writing now.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use heddle_core::clock::WallMs;
 use heddle_sqlite::{Condition, Depth, Kind, Look, OpenError, Subject, examine};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::error::StoreError;
 use crate::store::{Store, StoreOptions};
@@ -19,8 +19,21 @@ use crate::{park, schema};
 /// one whose work met the damage.
 const CHECKED_BYTES_MAX: u64 = 4 << 20;
 
-pub(crate) fn mark_open(connection: &Connection) -> Result<(), StoreError> {
-    mark(connection, false)
+/// The row of the state of a file that has lost it, with what is safe: an end that was none, every digest to be made that is
+/// missing, and what the outbox lacks counted anew.
+const PUT_BACK: &str = "
+    INSERT INTO store_state (only_row, clean, outbox_missing)
+    SELECT 1, 0, (SELECT coalesce(max(arrival), 0) - count(*) FROM outbox)
+    WHERE NOT EXISTS (SELECT 1 FROM store_state)";
+
+/// Whether the last run ended in order.
+pub(crate) fn mark_open(connection: &Connection) -> Result<bool, StoreError> {
+    if connection.execute(PUT_BACK, [])? > 0 {
+        tracing::warn!("the row of store_state was lost; it was put back");
+    }
+    let was_clean = was_clean(connection)?;
+    mark(connection, false)?;
+    Ok(was_clean)
 }
 
 pub(crate) fn mark_stopped(connection: &Connection) -> Result<(), StoreError> {
@@ -170,5 +183,6 @@ fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
 }
 
 fn was_clean(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.query_row("SELECT clean FROM store_state", [], |row| row.get(0))
+    let clean = connection.query_row("SELECT clean FROM store_state", [], |row| row.get(0));
+    Ok(clean.optional()?.unwrap_or(false))
 }

@@ -5,6 +5,7 @@ use heddle_core::envelope::SendRequest;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::ClientMessageId;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::ipc::{QueuePushBody, SendBody, TopicPostBody};
 use crate::problem::Problem;
@@ -16,7 +17,28 @@ pub fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if !value.is_object() {
         return Err(invalid("the body is not a JSON object"));
     }
-    serde_json::from_value(value).map_err(|error| invalid(error.to_string()))
+    match serde_json::from_value(value) {
+        Ok(body) => Ok(body),
+        // Only a refusal is worth the look for the field.
+        Err(_) => typed(parse_ijson(bytes).map_err(|error| invalid(error.to_string()))?),
+    }
+}
+
+/// A value of a known shape; a refusal names the field, which the words of a value that does not fit do not.
+pub fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let (place, words) = (error.path().to_string(), error.inner().to_string());
+        // Of a field that is not known the words have the name, and the place begins with where it stands.
+        let place = if words.starts_with("unknown field") {
+            place.rsplit_once('.').map_or("", |(above, _)| above)
+        } else {
+            place.as_str()
+        };
+        invalid(match place {
+            "" | "." => words,
+            place => format!("{place}: {words}"),
+        })
+    })
 }
 
 pub fn invalid(detail: impl Into<String>) -> Problem {

@@ -51,6 +51,7 @@ fn storm(seed: u64, replicas: usize, ops: usize) {
             ("repeated pages", faults.repeated_pages),
             ("late pages", faults.late_pages),
             ("disordered pages", faults.disordered_pages),
+            ("pages at once", faults.pages_at_once),
             ("restarts", faults.restarts),
             ("crashes", faults.crashes),
             ("epochs", faults.epochs),

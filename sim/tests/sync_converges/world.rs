@@ -48,6 +48,8 @@ pub(crate) struct Faults {
     pub(crate) repeated_pages: u64,
     pub(crate) late_pages: u64,
     pub(crate) disordered_pages: u64,
+    /// No fault: kept and applied in one transaction.
+    pub(crate) pages_at_once: u64,
     pub(crate) restarts: u64,
     pub(crate) crashes: u64,
     pub(crate) epochs: u64,

@@ -23,7 +23,7 @@ pub use file::FileChange;
 pub use memory::{MemoryChange, NewMemory};
 pub use over::Over;
 pub use published::snapshot_id;
-pub use sealed::{Sealed, seal};
+pub use sealed::{Sealed, is_sealed_as, seal};
 pub use state::{NewState, StateChange};
 pub use task::TaskChange;
 pub use vector::{NewVector, VectorChange, VectorContent};

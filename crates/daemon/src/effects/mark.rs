@@ -174,6 +174,8 @@ fn read(path: &Path) -> Result<Option<Mark>, String> {
 /// Both files, each whole before it has its name.
 pub(super) fn write(folder: &Path, mark: &Mark) -> std::io::Result<()> {
     let text = serde_json::to_string(mark).map_err(std::io::Error::other)?;
+    // No new home begins where one was moved or removed.
+    std::fs::metadata(folder)?;
     for name in FILES {
         let path: PathBuf = folder.join(name);
         if let Some(parent) = path.parent().filter(|parent| !parent.is_dir()) {

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use heddle_core::limits::HOOK_AUDIT_BYTES_MAX;
 use serde::Serialize;
 
-use crate::home::{create_private_folder, log_folder, open_private};
+use crate::home::{create_log_folder, log_folder, open_private};
 use crate::shared::lock;
 
 #[derive(Debug, Serialize)]
@@ -42,7 +42,7 @@ impl Audit {
     /// Blocks for the disk.
     pub(super) fn write(&self, line: &Line) -> std::io::Result<()> {
         let _turn = lock(&self.turn);
-        create_private_folder(&self.folder)?;
+        create_log_folder(&self.folder)?;
         let path = self.folder.join("hooks.jsonl");
         let mut file = open_private(&path)?;
         let mut end = file.seek(SeekFrom::End(0))?;

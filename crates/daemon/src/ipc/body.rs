@@ -9,12 +9,14 @@ use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::{BODY_TIMEOUT, PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, REQUEST_BYTES_MAX};
 use heddle_wire::from_wire;
 use heddle_wire::problem::Problem;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 
+use super::parameters;
 use super::reply::Refuse;
 
 /// A body beyond the limit is read to its end, without keeping it, if it is no larger than this.
@@ -51,11 +53,31 @@ where
             let _ = tokio::time::timeout(LINGER, discard(&mut body)).await;
             Err(problem)
         }
+        // Looked at when it was read, so that the client reads why.
+        Ok(Ok(bytes)) if !bytes.is_empty() => refuse_coded(&parts.headers).map(|()| bytes),
         Ok(result) => result,
         Err(_) => Err(Problem::new(
             ErrorCode::RequestTimeout,
             "the body did not arrive in time",
         )),
+    }
+}
+
+/// A coding that nobody undoes here must not be passed over: these are not the bytes that were meant.
+fn refuse_coded(headers: &HeaderMap) -> Result<(), Problem> {
+    let is_plain = |value: &HeaderValue| {
+        let codings = value.to_str().unwrap_or("?").split(',').map(str::trim);
+        codings
+            .into_iter()
+            .all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case("identity"))
+    };
+    match headers.get_all(CONTENT_ENCODING).iter().find(|value| !is_plain(value)) {
+        None => Ok(()),
+        Some(value) => Err(Problem::new(
+            ErrorCode::UnsupportedMediaType,
+            format!("the body has the Content-Encoding {value:?}, and only identity is taken"),
+        )
+        .next("Send the body as it is, without Content-Encoding; nothing was changed and no id was consumed.")),
     }
 }
 
@@ -122,7 +144,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
 pub(super) fn query<T: DeserializeOwned>(parts: &Parts) -> Result<T, Problem> {
     axum::extract::Query::<T>::try_from_uri(&parts.uri)
         .map(|query| query.0)
-        .map_err(|error| from_wire::invalid(error.to_string()))
+        .map_err(|error| parameters::refused(&parts.uri, &error.body_text()))
 }
 
 /// A route without parameters: whoever sends one expects something of it.

@@ -28,6 +28,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::MissedTickBehavior;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
@@ -40,8 +41,11 @@ use crate::hooks::Grant;
 /// After an accept error (out of descriptors, say): do not spin.
 const ACCEPT_WAIT: Duration = Duration::from_millis(100);
 
+/// Between two looks whether the socket is still in its place.
+const SOCKET_LOOK: Duration = Duration::from_secs(1);
+
 /// Descriptors that are not for callers: databases with their logs, sockets, the log.
-const DESCRIPTORS_KEPT: usize = 50;
+const DESCRIPTORS_KEPT: usize = 58;
 
 /// A connection that has sent so often will send more. Commands send once.
 const SENDS_BEFORE_SHUTTLE: usize = 2;
@@ -63,7 +67,7 @@ struct House {
 }
 
 /// Accepts until the daemon stops, then waits for the connections' last answers.
-pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
+pub(crate) async fn serve(ipc: Arc<Ipc>, mut listeners: Listeners) {
     let router = Arc::new(routes::router(Arc::clone(&ipc)));
     let tasks = TaskTracker::new();
     let (shuttle, is_over) = start_shuttle(&ipc, &router, &tasks);
@@ -75,6 +79,8 @@ pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
     let room = Arc::new(Semaphore::new(connections_max()));
     let own_uid = rustix::process::geteuid().as_raw();
     let shutdown = ipc.shared.shutdown.clone();
+    let mut look = tokio::time::interval(SOCKET_LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let permit = tokio::select! {
             permit = Arc::clone(&room).acquire_owned() => permit,
@@ -101,6 +107,7 @@ pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
                 }
                 Err(error) => accept_failed(&error).await,
             },
+            _ = look.tick() => listeners.mend(),
             () = shutdown.cancelled() => break,
         }
     }

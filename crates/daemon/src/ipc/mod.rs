@@ -11,6 +11,7 @@ mod hook_caller;
 mod lane;
 mod listen;
 mod own_words;
+mod parameters;
 mod reply;
 mod routes;
 mod stream;
@@ -35,7 +36,7 @@ use crate::token::LocalToken;
 use bucket::Bucket;
 
 pub(crate) use door::serve;
-pub(crate) use listen::{Listeners, listen};
+pub(crate) use listen::{Listeners, PortRefused, listen};
 pub(crate) use routes::inbox::item;
 
 /// What the routes know beyond the shared state.

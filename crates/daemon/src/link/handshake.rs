@@ -14,7 +14,7 @@ use heddle_core::witness::Witness;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WsCloseCode;
-use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
 use super::LinkStream;
 use super::live::Offers;
@@ -233,7 +233,7 @@ async fn next_text(ws: &mut LinkStream) -> Result<Option<Utf8Bytes>, SessionEnd>
     loop {
         match ws.next().await {
             None => return Err(lost("the broker closed the connection")),
-            Some(Err(error)) => return Err(lost(&error.to_string())),
+            Some(Err(error)) => return Err(lost(&broken(&error))),
             Some(Ok(Message::Text(text))) => return Ok(Some(text)),
             Some(Ok(Message::Binary(_))) => return Ok(None),
             Some(Ok(Message::Close(frame))) => return Err(super::session::closed(frame.as_ref())),
@@ -242,9 +242,41 @@ async fn next_text(ws: &mut LinkStream) -> Result<Option<Utf8Bytes>, SessionEnd>
     }
 }
 
+/// A connection that broke, in words for whoever reads the status; what the library says to programmers helps nobody there.
+pub(super) fn broken(error: &tungstenite::Error) -> String {
+    match error {
+        tungstenite::Error::Io(io) if io.kind() == std::io::ErrorKind::UnexpectedEof => {
+            "the broker, or something on the way to it, cut the connection off".to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
 pub(super) fn lost(why: &str) -> SessionEnd {
     SessionEnd::Lost {
         why: why.to_owned(),
         was_live: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn a_tls_connection_that_is_cut_off_is_told_without_the_librarys_manual() {
+        let words =
+            "peer closed connection without sending TLS close_notify: https://docs.rs/rustls/";
+        let cut = tungstenite::Error::Io(Error::new(ErrorKind::UnexpectedEof, words));
+        let told = broken(&cut);
+        assert!(told.contains("cut the connection off"), "{told}");
+        assert!(
+            !told.contains("docs.rs") && !told.contains("close_notify"),
+            "{told}"
+        );
+        let other = tungstenite::Error::Io(Error::new(ErrorKind::ConnectionReset, "reset"));
+        assert!(broken(&other).contains("reset"));
     }
 }

@@ -85,7 +85,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
         drop(linked);
         tracing::warn!(mesh = %mesh.mesh.name, %why, "no connection to the broker");
         metrics::counter!("heddle_link_lost_total").increment(1);
-        mesh.set_error(why);
+        mesh.not_connected_because(why);
         let wait = match failures {
             u32::MAX => Duration::from_millis(BACKOFF_MS_MAX),
             failures => reconnect(failures, shared.ids.below(u64::MAX)),

@@ -38,7 +38,7 @@ impl Registration<'_> {
     fn unreachable(&self, why: &str) -> Problem {
         let detail = format!("{} cannot be reached: {why}", redact(self.url));
         Problem::new(ErrorCode::NotConnected, detail).next(
-            "Start that broker, or correct the address, and publish again; nothing was changed.",
+            "Start that broker, or correct what is said of it or its address, and publish again; nothing was changed.",
         )
     }
 

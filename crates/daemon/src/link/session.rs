@@ -93,7 +93,7 @@ pub(super) async fn run(
         why = write_frames(sink, outgoing_frames) => lost_live(why),
         why = receive::run(shared, mesh, &live, deliveries) => lost_live(why),
         why = serve::run(shared, mesh, &live, asks) => lost_live(why),
-        () = mesh.cut.notified() => lost_live("the mesh moves to another broker, or its history began anew".to_owned()),
+        () = mesh.cut.notified() => lost_live("this home makes the connection anew: the mesh was to be published elsewhere, or its history began anew".to_owned()),
         never = tell_and_ask(shared, mesh, &live, (&forgotten, &ready), before) => match never {},
         // The drain ends by itself only when the daemon stops and nothing is in flight any more.
         ended = &mut draining => match ended {
@@ -197,7 +197,7 @@ async fn read_frames(
         let message = match tokio::time::timeout(PING_DEADLINE, stream.next()).await {
             Err(_) => return lost("the broker fell silent"),
             Ok(None) => return lost("the broker closed the connection"),
-            Ok(Some(Err(error))) => return lost(&error.to_string()),
+            Ok(Some(Err(error))) => return lost(&handshake::broken(&error)),
             Ok(Some(Ok(message))) => message,
         };
         live.hear(shared.clock.wall());

@@ -5,9 +5,10 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use heddle_core::clock::WallMs;
 use heddle_store::open_plain;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -80,7 +81,37 @@ fn refused(error: &std::io::Error, ca: Option<&Path>) -> Unreached {
                     .to_owned(),
             )
         }
-        _ => Unreached::Passing(error.to_string()),
+        Some(why) => Unreached::Passing(in_words(why).unwrap_or_else(|| error.to_string())),
+        None => Unreached::Passing(error.to_string()),
+    }
+}
+
+/// What whoever runs the broker can change about its certificate.
+fn in_words(why: &CertificateError) -> Option<String> {
+    let at = |time: &UnixTime| {
+        let ms = i64::try_from(time.as_secs()).ok()?.checked_mul(1_000)?;
+        Some(WallMs(ms).to_rfc3339())
+    };
+    match why {
+        CertificateError::ExpiredContext { not_after, .. } => Some(format!(
+            "its certificate expired on {}: whoever runs it renews the certificate and restarts it (unless the clock of this \
+             machine is wrong)",
+            at(not_after)?
+        )),
+        CertificateError::NotValidYetContext { not_before, .. } => Some(format!(
+            "its certificate is good from {} on: the clock of this machine is behind, or whoever runs it renews the certificate",
+            at(not_before)?
+        )),
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => Some(format!(
+            "its certificate is not for {}, but for {}: write such a name in its address, or whoever runs it gets one for this \
+             name (subjectAltName)",
+            expected.to_str(),
+            presented.join(", ")
+        )),
+        _ => None,
     }
 }
 

@@ -77,7 +77,15 @@ pub(crate) async fn publish_to(
         let held = mesh.linking.lock().await;
         // Nobody but this home speaks to the old broker, and it does not now: what it has not given is all.
         if !has_left(connector.as_ref()).await? {
-            let answer = register(mesh, &to, &key).await?;
+            let answer = match register(mesh, &to, &key).await {
+                Ok(answer) => answer,
+                Err(problem) => {
+                    drop(held);
+                    // Whoever looks at the status next sees the mesh as it was, and not on its way.
+                    let _ = tokio::time::timeout(BETWEEN * 6, mesh.wait_connected()).await;
+                    return Err(problem);
+                }
+            };
             let anew = shared.store.reach_anew(mesh.mesh.mesh).await;
             anew.map_err(|error| store_problem(&error))?;
             remember(home, mesh, &to, &answer).await?;

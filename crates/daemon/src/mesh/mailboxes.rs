@@ -1,7 +1,7 @@
 //! The mailboxes of this home in a mesh: made here first, then told to its broker.
 
 use heddle_core::error_code::ErrorCode;
-use heddle_core::limits::AGENTS_MAX;
+use heddle_core::limits::{AGENTS_MAX, REGISTER_TIMEOUT};
 use heddle_core::names::AgentName;
 use heddle_wire::broker::Request;
 use heddle_wire::problem::Problem;
@@ -27,7 +27,8 @@ impl MeshState {
 
     /// Makes sure that this home has the mailbox; true when it is new.
     ///
-    /// It is kept here first; the broker hears of it now, or in the next hello.
+    /// It is kept here first; the broker hears of it now, or in the next hello. A broker that hangs is not waited for: what
+    /// is sent in this name comes behind the question, on the same connection.
     pub(crate) async fn register(
         &self,
         shared: &Shared,
@@ -50,7 +51,7 @@ impl MeshState {
                 agent: agent.clone(),
             };
             // A link that breaks right now says hello again, and the hello names every mailbox.
-            if let Err(problem) = self.ask(request).await
+            if let Err(problem) = self.ask_within(request, REGISTER_TIMEOUT).await
                 && problem.known_code() != Some(ErrorCode::NotConnected)
             {
                 return Err(problem);

@@ -2,7 +2,7 @@
 //! became slower. It never leaves this machine, holds no text of anybody, and is bounded.
 
 use std::fs::{DirBuilder, OpenOptions};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,10 +88,11 @@ fn figures(text: &str) -> Map<String, Value> {
 
 fn append(home: &Path, line: &Value) -> std::io::Result<()> {
     let folder = home.join("logs");
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder)?;
+    // Not its parents: no new home begins where one was moved or removed.
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
     let path = folder.join("metrics.jsonl");
     if std::fs::symlink_metadata(&path).is_ok_and(|found| found.len() > BYTES_MAX) {
         std::fs::rename(&path, folder.join("metrics.jsonl.1"))?;

@@ -4,7 +4,6 @@
 //! on the store is ever abandoned half way, because the write would happen all the same. Every mesh has
 //! a drain of its own; one that waits for its broker holds up no other.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::age;
+use super::pause::{BatchEnd, Pause};
 use super::requeue::look_for;
 use crate::link::Live;
 use crate::mesh::MeshState;
@@ -51,8 +51,8 @@ pub(crate) async fn run(
             return;
         }
         let mut wait = IDLE_LOOK;
-        let batches_max = if mesh.window.is_tight() {
-            // The first batch of a window holds what is to go first; more of them would only be refused.
+        let batches_max = if mesh.window.is_tight() || pause.is_probing() {
+            // The first batch of a window, or after a pause, holds what is to go first; more would only be refused.
             1
         } else {
             BATCHES_IN_FLIGHT_MAX
@@ -84,45 +84,6 @@ pub(crate) async fn run(
             () = lost.cancelled(), if !stopping => {}
             () = shared.shutdown.cancelled(), if !stopping => {}
         }
-    }
-}
-
-/// What became of a batch as a whole.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BatchEnd {
-    Answered,
-    /// The network is at fault, or the broker: the whole mesh waits, not this row or that.
-    Silent,
-}
-
-/// The wait of a mesh whose broker keeps silent on a connection that stands.
-#[derive(Default)]
-struct Pause {
-    failures: u32,
-    wait: Option<Pin<Box<tokio::time::Sleep>>>,
-}
-
-impl Pause {
-    fn is_on(&self) -> bool {
-        self.wait.is_some()
-    }
-
-    fn heard(&mut self, end: BatchEnd, shared: &Shared) {
-        match end {
-            BatchEnd::Answered => *self = Self::default(),
-            BatchEnd::Silent => {
-                let wait = backoff(self.failures, shared.ids.below(u64::MAX));
-                self.failures = self.failures.saturating_add(1);
-                self.wait = Some(Box::pin(tokio::time::sleep(wait)));
-            }
-        }
-    }
-
-    async fn over(&mut self) {
-        if let Some(wait) = &mut self.wait {
-            wait.await;
-        }
-        self.wait = None;
     }
 }
 
@@ -223,9 +184,7 @@ async fn send(shared: &Shared, mesh: &MeshState, live: &Live, rows: Vec<DueRow>)
     let mut end = BatchEnd::Answered;
     let mut refused = None;
     let mut limited = None;
-    for (row, answer) in sent.iter().zip(answers) {
-        note(&answer, row);
-        let next = drain(answer);
+    for (row, next) in sent.iter().zip(row_moves(answers, &sent)) {
         if let RowMove::Retry { error, waits } = &next {
             match waits {
                 Waits::Mesh => {
@@ -234,6 +193,10 @@ async fn send(shared: &Shared, mesh: &MeshState, live: &Live, rows: Vec<DueRow>)
                     if mesh.is_connected() {
                         refused = Some(error.clone());
                     }
+                }
+                Waits::Broker => {
+                    end = BatchEnd::Silent;
+                    refused = Some(error.clone());
                 }
                 Waits::Row => refused = Some(error.clone()),
                 Waits::Window(wait) => {
@@ -257,6 +220,28 @@ async fn send(shared: &Shared, mesh: &MeshState, live: &Live, rows: Vec<DueRow>)
     metrics::histogram!("heddle_drain_batch_seconds").record(elapsed.as_secs_f64());
     settle_until_done(shared, moves).await;
     end
+}
+
+/// Where each row of a batch goes. A broker that took one of them is there: what it did not take then waits by itself, or a
+/// single row that it can never keep would hold up all others.
+fn row_moves(answers: Vec<BrokerAnswer>, sent: &[DueRow]) -> Vec<RowMove> {
+    let takes_some = answers
+        .iter()
+        .any(|answer| matches!(answer, BrokerAnswer::Committed { .. }));
+    let moves = answers.into_iter().zip(sent).map(|(answer, row)| {
+        note(&answer, row);
+        match drain(answer) {
+            RowMove::Retry {
+                error,
+                waits: Waits::Broker,
+            } if takes_some => RowMove::Retry {
+                error,
+                waits: Waits::Row,
+            },
+            next => next,
+        }
+    });
+    moves.collect()
 }
 
 /// Each is settled as soon as the broker has said what it knows of it.

@@ -9,6 +9,7 @@ mod growth;
 pub(crate) mod lost;
 mod moved;
 mod owed;
+mod pause;
 pub(crate) mod prune;
 pub(crate) mod relief;
 pub(crate) mod requeue;

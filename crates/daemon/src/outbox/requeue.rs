@@ -78,7 +78,7 @@ pub(crate) async fn requeue(
     let requeue = Requeue {
         old: old.row,
         new: new_row(shared, &request, sealed),
-        new_client_message_id: new_id,
+        new_client_message_id: new_id.clone(),
         request_fingerprint: request_fingerprint(&request),
         aborted_by: "operator".to_owned(),
         now: shared.clock.wall(),
@@ -91,13 +91,39 @@ pub(crate) async fn requeue(
                 new: Some(new),
             })
         }
-        Requeued::NotRequeueable(status) => Err(not_requeueable(status)),
-        Requeued::IdTaken => Err(Problem::new(
-            ErrorCode::IdempotencyKeyReused,
-            "the new id is taken already; nothing was changed",
-        )),
+        Requeued::NotRequeueable(status) => Err(not_requeueable(&old, status)),
+        Requeued::IdTaken => Err(taken(shared, mesh, (&old.sender.agent, &new_id)).await),
         Requeued::Unknown => Err(Problem::new(ErrorCode::NotFound, "the row is gone")),
     }
+}
+
+/// The fingerprint is that of the row which has the id (OB-11).
+async fn taken(
+    shared: &Shared,
+    mesh: &MeshState,
+    (agent, id): (&AgentName, &ClientMessageId),
+) -> Problem {
+    let problem = Problem::new(
+        ErrorCode::IdempotencyKeyReused,
+        "the new id is taken already; nothing was changed",
+    );
+    let holder = shared.store.outbox_find(OutboxFind::ClientMessageId {
+        id: id.clone(),
+        mesh: Some(mesh.mesh.mesh),
+        agent: Some(agent.clone()),
+    });
+    match holder.await.unwrap_or_default().first() {
+        Some(holder) => with_prefix(problem, holder),
+        None => problem,
+    }
+}
+
+/// Every refusal for what a row holds says of which request that is (OB-11).
+fn with_prefix(problem: Problem, row: &OutboxRow) -> Problem {
+    problem.with(
+        "daemon_fingerprint_prefix",
+        row.request_fingerprint.prefix(),
+    )
 }
 
 /// IMPORTANT: counted before it is written, as a send is: a burst of them would pass the budget between two looks.
@@ -135,10 +161,11 @@ async fn answered_before(
     if !old.payload.is_empty() {
         let request = from_wire::send_request(&patched(old, body.patch_payload.clone())?)?;
         if request_fingerprint(&request) != new.request_fingerprint {
-            return Err(Problem::new(
+            let problem = Problem::new(
                 ErrorCode::IdempotencyKeyReused,
                 "the row was requeued under this id with another payload; nothing was changed",
-            )
+            );
+            return Err(with_prefix(problem, &new)
             .next("Look at what was sent with `heddle daemon outbox inspect`; requeue that row if it is to be sent anew."));
         }
     }
@@ -167,7 +194,7 @@ async fn damaged_but_arrived(
 
 /// Why this row is not requeued; of one that was before, under which id it goes on.
 async fn refused(shared: &Shared, old: &OutboxRow) -> Problem {
-    let problem = not_requeueable(old.status);
+    let problem = not_requeueable(old, old.status);
     if old.status != OutboxStatus::Aborted {
         return problem;
     }
@@ -196,7 +223,8 @@ pub(crate) async fn newest_of_chain(shared: &Shared, row: &OutboxRow) -> Option<
     newest.filter(|newest| newest.row != row.row)
 }
 
-fn not_requeueable(status: OutboxStatus) -> Problem {
+/// `status` as it was found when the move was tried; the row may be older.
+fn not_requeueable(row: &OutboxRow, status: OutboxStatus) -> Problem {
     let next = match status {
         OutboxStatus::Inflight => "Wait for the broker's verdict; then look again.",
         OutboxStatus::Done => "The broker has it; there is nothing to requeue.",
@@ -204,15 +232,16 @@ fn not_requeueable(status: OutboxStatus) -> Problem {
             "It was retired by an operator without a successor, and its text was given back: send the message anew under a new id."
         }
     };
-    Problem::new(
+    let problem = Problem::new(
         ErrorCode::IdempotencyKeyReused,
         format!("a row that is {} cannot be requeued", status.as_str()),
-    )
-    .with(
-        "conflict",
-        format!("outbox_{}_not_requeueable", status.as_str()),
-    )
-    .next(next)
+    );
+    with_prefix(problem, row)
+        .with(
+            "conflict",
+            format!("outbox_{}_not_requeueable", status.as_str()),
+        )
+        .next(next)
 }
 
 /// Asks the broker for the id of a row: a read-only B0. The move is the row's way to `done`; `None`
@@ -254,12 +283,15 @@ pub(crate) async fn look_for(
 async fn only_look(shared: &Shared, mesh: &MeshState, old: &OutboxRow) -> Result<Outcome, Problem> {
     match last_look(shared, mesh, old, true).await? {
         Some(old) => Ok(Outcome { old, new: None }),
-        None => Err(Problem::new(
-            ErrorCode::PayloadPruned,
-            format!(
-                "row {} gave up its payload in a prune; there is nothing to requeue",
-                old.row
+        None => Err(with_prefix(
+            Problem::new(
+                ErrorCode::PayloadPruned,
+                format!(
+                    "row {} gave up its payload in a prune; there is nothing to requeue",
+                    old.row
+                ),
             ),
+            old,
         )
         .next("Send the message anew under a new id, if it is still wanted.")),
     }
@@ -296,18 +328,18 @@ pub(super) async fn refuse_forgotten(
     if worth.map_err(|error| store_problem(&error))? != LastLook::Forgotten {
         return Ok(());
     }
-    Err(Problem::new(
+    let problem = Problem::new(
         ErrorCode::OutcomeUnknown,
         format!(
             "whether {} arrived cannot be known any more: it was sent longer ago than the broker remembers ids; nothing was changed",
             old.client_message_id
         ),
-    )
-    .with("conflict", "outbox_outcome_unknown"))
+    );
+    Err(with_prefix(problem, old).with("conflict", "outbox_outcome_unknown"))
 }
 
 /// A row that somebody else has moved since it was looked at, and whose message the broker holds.
-fn has_arrived(done: &RowMove) -> Problem {
+fn has_arrived(row: &OutboxRow, done: &RowMove) -> Problem {
     let mut problem = Problem::new(
         ErrorCode::IdempotencyKeyReused,
         "the broker has this message; it was delivered, so nothing was requeued",
@@ -323,7 +355,7 @@ fn has_arrived(done: &RowMove) -> Problem {
             .with("broker_message_id", broker_message_id.to_string())
             .with("history_id", history_id.to_string());
     }
-    problem
+    with_prefix(problem, row)
 }
 
 /// How often the drain may move the row between two steps of ours before we only say what is true.
@@ -356,7 +388,7 @@ async fn settle_as_done(
     if row.status == OutboxStatus::Done {
         return Ok(row);
     }
-    Err(has_arrived(&done))
+    Err(has_arrived(&row, &done))
 }
 
 async fn settle_dead(shared: &Shared, row: &OutboxRow, done: &RowMove) -> Result<(), Problem> {
@@ -456,5 +488,5 @@ fn patched(old: &OutboxRow, patch: Option<Value>) -> Result<SendBody, Problem> {
     if let Value::Object(fields) = &mut value {
         fields.extend(patch);
     }
-    serde_json::from_value(value).map_err(|error| from_wire::invalid(error.to_string()))
+    from_wire::typed(value)
 }

@@ -45,8 +45,19 @@ pub(super) async fn run(
             shared.store.hear_epoch(id, epoch).await?;
             mesh.cut.notify_waiters();
         }
-        let is_end = items.is_empty();
-        let received = receive(shared, mesh, epoch, items).await?;
+        let through = items.iter().map(|item| item.history_id).max();
+        let taking = take(shared, mesh, epoch, items);
+        let (received, is_applied) = match through {
+            // The next page is on its way while this one is taken. IMPORTANT: asked for first, for whoever takes may commit
+            // on this very task.
+            Some(through) if number < PAGES_MAX => {
+                let after = through.max(head.log);
+                let (next, taken) = tokio::join!(self::page(live, after), taking);
+                asked = Some((after, next));
+                taken?
+            }
+            _ => taking.await?,
+        };
         if received.gap {
             metrics::counter!("heddle_sync_gaps_total").increment(1);
             if !std::mem::replace(has_reread, true) {
@@ -61,18 +72,12 @@ pub(super) async fn run(
             shared.store.reread_log(id).await?;
             continue;
         }
-        if is_end {
+        if through.is_none() {
             return Ok(Exchange::Done(something));
         }
         something = true;
-        if number == PAGES_MAX {
+        if !is_applied {
             apply::run(shared, mesh).await?;
-        } else {
-            // The next page is on its way while this one is applied.
-            let next = self::page(live, received.log);
-            let (applied, next) = tokio::join!(apply::run(shared, mesh), next);
-            applied?;
-            asked = Some((received.log, next));
         }
     }
     Ok(Exchange::More)
@@ -89,19 +94,17 @@ async fn page(live: &Live, after: HistoryId) -> Result<(u64, Vec<LogItem>), Stri
     }
 }
 
-async fn receive(
+/// Also whether its ops were applied, or wait for that.
+async fn take(
     shared: &Shared,
     mesh: &MeshState,
     epoch: u64,
     items: Vec<LogItem>,
-) -> Result<ReceivedOps, StoreError> {
+) -> Result<(ReceivedOps, bool), StoreError> {
     let ops: Vec<NewOp> = items.into_iter().map(new_op).collect();
     let (id, member) = (mesh.mesh.mesh, mesh.mesh.member);
     let now = shared.clock.wall();
-    let received = shared
-        .store
-        .receive_ops(id, member, epoch, ops, now)
-        .await?;
+    let (received, applied) = shared.store.take_page(id, member, epoch, ops, now).await?;
     for (outcome, count) in [
         ("stored", received.stored),
         ("duplicate", received.duplicates),
@@ -115,7 +118,10 @@ async fn receive(
     if received.forgotten > 0 {
         restored::notice(&shared.home, now);
     }
-    Ok(received)
+    if let Some(report) = &applied {
+        apply::count(mesh, report);
+    }
+    Ok((received, applied.is_some()))
 }
 
 /// What cannot be an op is kept with its reason, in its place.

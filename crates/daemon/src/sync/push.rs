@@ -1,4 +1,5 @@
-//! Sending ops in outbox order, one batch at a time: the next one goes when the last was answered.
+//! Sending ops in outbox order, one batch at a time: the next one goes when the last was answered. Where the broker has
+//! all of that one, it goes while the answers are written.
 
 use std::time::Duration;
 
@@ -31,23 +32,21 @@ pub(super) async fn run(
     let id = mesh.mesh.mesh;
     let mut something = false;
     let until = shared.clock.mono() + TICK_MAX;
-    for _ in 0..BATCHES_MAX {
-        let now = shared.clock.mono();
-        if something && now >= until {
-            break;
-        }
-        let ops = shared
-            .store
-            .due_ops(id, now, BATCH_ITEMS_MAX, BATCH_BYTES_MAX)
-            .await?;
-        if ops.is_empty() {
-            return Ok(Exchange::Done(something));
-        }
-        let head = shared.store.sync_head(id).await?;
-        let Sent { moves, epoch } = send((shared, mesh), live, ops, head.broker_epoch).await;
-        if let Some(epoch) = epoch.filter(|epoch| *epoch != head.broker_epoch) {
-            shared.store.hear_epoch(id, epoch).await?;
-        }
+    let mut ahead = None;
+    for number in 1..=BATCHES_MAX {
+        let sent = match ahead.take() {
+            Some(sent) => sent,
+            None if something && shared.clock.mono() >= until => break,
+            None => {
+                let ops = due_behind(shared, mesh, 0).await?;
+                if ops.is_empty() {
+                    return Ok(Exchange::Done(something));
+                }
+                send_batch(shared, mesh, live, ops).await?
+            }
+        };
+        let goes_on = sent.is_well() && number < BATCHES_MAX && shared.clock.mono() < until;
+        let Sent { moves, next, .. } = sent;
         let waits = moves.iter().find_map(|settle| match &settle.next {
             OpMove::Wait { error, why } => Some((error.clone(), *why)),
             _ => None,
@@ -56,7 +55,17 @@ pub(super) async fn run(
             .iter()
             .any(|settle| matches!(settle.next, OpMove::Done { .. }));
         count(&moves);
-        if shared.store.settle_ops(id, moves).await? {
+        let settling = shared.store.settle_ops(id, moves);
+        let paused = if goes_on && !next.is_empty() {
+            // It is on its way while this one is settled. IMPORTANT: sent first, for whoever settles may commit on this
+            // very task; and none of this batch is in it, so nothing is sent twice at once (DR-01).
+            let (sent, settled) = tokio::join!(send_batch(shared, mesh, live, next), settling);
+            ahead = Some(sent?);
+            settled?
+        } else {
+            settling.await?
+        };
+        if paused {
             tracing::error!(
                 mesh = %mesh.mesh.name,
                 "an op was refused too often; the sync of the mesh is paused. `heddle doctor` says more"
@@ -75,18 +84,65 @@ pub(super) async fn run(
     Ok(Exchange::More)
 }
 
-struct Sent {
-    moves: Vec<OpSettle>,
-    /// The epoch that the answer carried.
-    epoch: Option<u64>,
+/// The next batch behind an arrival.
+async fn due_behind(
+    shared: &Shared,
+    mesh: &MeshState,
+    after: i64,
+) -> Result<Vec<DueOp>, StoreError> {
+    let (id, now) = (mesh.mesh.mesh, shared.clock.mono());
+    let due = shared
+        .store
+        .due_ops_behind(id, after, now, BATCH_ITEMS_MAX, BATCH_BYTES_MAX);
+    due.await
 }
 
+/// Sends a batch, and looks meanwhile what comes after it.
+async fn send_batch(
+    shared: &Shared,
+    mesh: &MeshState,
+    live: &Live,
+    ops: Vec<DueOp>,
+) -> Result<Sent, StoreError> {
+    let id = mesh.mesh.mesh;
+    let through = ops.last().map_or(0, |op| op.arrival);
+    let head = shared.store.sync_head(id).await?;
+    let sending = send((shared, mesh), live, ops, head.broker_epoch);
+    let ((moves, epoch), next) = tokio::join!(sending, due_behind(shared, mesh, through));
+    let news = epoch.filter(|epoch| *epoch != head.broker_epoch);
+    if let Some(epoch) = news {
+        shared.store.hear_epoch(id, epoch).await?;
+    }
+    Ok(Sent {
+        moves,
+        next: next?,
+        is_same_epoch: news.is_none(),
+    })
+}
+
+/// A batch that was answered, or was not.
+struct Sent {
+    moves: Vec<OpSettle>,
+    /// The batch behind it, as it was while this one was on its way.
+    next: Vec<DueOp>,
+    is_same_epoch: bool,
+}
+
+impl Sent {
+    /// The broker has all of it, where it was said to be: then the next batch need not wait for anything.
+    fn is_well(&self) -> bool {
+        let is_done = |settle: &OpSettle| matches!(settle.next, OpMove::Done { .. });
+        self.is_same_epoch && self.moves.iter().all(is_done)
+    }
+}
+
+/// What became of each, and the epoch that the answer carried.
 async fn send(
     (shared, mesh): (&Shared, &MeshState),
     live: &Live,
     ops: Vec<DueOp>,
     epoch: u64,
-) -> Sent {
+) -> (Vec<OpSettle>, Option<u64>) {
     // Before the first answer no epoch is known; the broker's word is heard with it.
     let begun = shared.clock.wall();
     let tag = Some(epoch).filter(|epoch| *epoch > 0);
@@ -110,7 +166,7 @@ async fn send(
         }
     }
     if items.is_empty() {
-        return Sent { moves, epoch: None };
+        return (moves, None);
     }
     let (answers, epoch) = match known::send(shared, mesh, live, items).await {
         Some((verdicts, epoch)) if verdicts.len() == sent.len() => {
@@ -126,7 +182,7 @@ async fn send(
     for (op, answer) in sent.iter().zip(answers) {
         moves.push(settle(shared, op, begun, op_move(answer)));
     }
-    Sent { moves, epoch }
+    (moves, epoch)
 }
 
 pub(super) fn item(

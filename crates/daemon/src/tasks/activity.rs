@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::RwLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use heddle_core::clock::Clock;
+use heddle_core::clock::{Clock, WallMs};
 use heddle_core::names::AgentName;
 use heddle_core::task::lease::Moment;
 use tokio::sync::Notify;
@@ -19,9 +19,14 @@ pub(crate) struct Activity {
     is_watched: AtomicBool,
     /// The agents of this home that hold a claim, and when each was last active, in milliseconds.
     holders: RwLock<BTreeMap<AgentName, AtomicU64>>,
+    /// What the clock on the wall said when this machine's own began, in milliseconds; `i64::MIN` before it is asked.
+    begun: AtomicI64,
     /// A lease may end earlier than the watch thinks.
     pub(crate) wake: Notify,
 }
+
+/// By how much the clock on the wall is moved before a moment is told by it anew.
+const SET_BY_MS: u64 = 50;
 
 impl Activity {
     pub(crate) fn new(process: u128) -> Self {
@@ -29,12 +34,28 @@ impl Activity {
             process,
             is_watched: AtomicBool::new(false),
             holders: RwLock::default(),
+            begun: AtomicI64::new(i64::MIN),
             wake: Notify::new(),
         }
     }
 
     pub(crate) fn now(&self, clock: &dyn Clock) -> Moment {
         Moment::now(clock, self.process)
+    }
+
+    /// A moment of this boot on the clock on the wall: the same time whenever it is told, until somebody sets that clock.
+    /// The two are never read at once, so the difference of two readings is told in one millisecond or the next.
+    pub(crate) fn wall_of(&self, clock: &dyn Clock, moment: Moment) -> WallMs {
+        let signed = |at: Duration| i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
+        let found = clock.wall().0.saturating_sub(signed(self.now(clock).since));
+        let kept = self.begun.load(Ordering::Relaxed);
+        let begun = if kept.abs_diff(found) <= SET_BY_MS {
+            kept
+        } else {
+            self.begun.store(found, Ordering::Relaxed);
+            found
+        };
+        WallMs(begun.saturating_add(signed(moment.since)))
     }
 
     /// A call of this agent.

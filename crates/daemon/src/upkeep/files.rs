@@ -3,15 +3,17 @@
 
 use std::path::Path;
 
+use heddle_core::names::MeshName;
 use heddle_registrar::storage::sqlite as effects;
 use heddle_store::{
-    Condition, Heals, Look, Outlook, is_bare, not_a_file, outlook, problem_in, spoilt_in,
+    Condition, Heals, Look, Outlook, is_bare, lost_mesh_in, not_a_file, outlook, problem_in,
+    spoilt_in,
 };
 use heddle_wire::ipc::Finding;
 
 use super::look::{around, bytes, fine, left, wrong};
 use super::{FullDisk, look_effects, misplaced};
-use crate::config::Config;
+use crate::config::{Config, HOME_MESH};
 use crate::effects::PolicyFile;
 
 /// What the broker's file of a home is. The daemon knows no broker; whoever embeds one knows its file.
@@ -122,7 +124,20 @@ pub fn trouble(home: &Path, broker: LookAtBroker) -> Option<Trouble> {
 
 /// A cell that nobody can read, and whether a start needs it.
 fn spoilt(data: &Path) -> Option<(Trouble, bool)> {
-    let (found, stops) = spoilt_in(data, SPOILT_ROWS_MAX)?;
+    let spoilt = spoilt_in(data, SPOILT_ROWS_MAX);
+    // Over such a home nothing is begun; what a start reads before it has its own words.
+    let is_first = matches!(spoilt, Some((_, true)));
+    if let (false, Ok(home)) = (is_first, MeshName::parse(HOME_MESH))
+        && let Some(found) = lost_mesh_in(data, &home)
+    {
+        let trouble = Trouble {
+            says: format!("data.db: {found}"),
+            next: REPAIR,
+            is_newer: false,
+        };
+        return Some((trouble, true));
+    }
+    let (found, stops) = spoilt?;
     let trouble = Trouble {
         says: format!("data.db holds what cannot be read: {found}"),
         next: REPAIR,

@@ -3,15 +3,17 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use heddle_core::names::MeshName;
 use heddle_core::pressure::FileSystem;
 use heddle_store::{
-    Checkup, Condition, MeshCheck, Store, check_up, misplaced as misplaced_beside, not_a_file,
+    Checkup, Condition, MeshCheck, Meshless, Store, check_up, misplaced as misplaced_beside,
+    not_a_file, without_home,
 };
 use heddle_wire::ipc::{DoctorView, Finding};
 
 use super::files::{Beside, LookAtBroker, other_findings, store_finding, unreadable};
 use super::{cold_start, look_effects, misplaced, restored, served};
-use crate::config::Config;
+use crate::config::{Config, HOME_MESH};
 use crate::inbox::damage::{in_words, is_readable};
 use crate::sync::{log_hole_next, set_aside as set_aside_ops};
 
@@ -27,6 +29,9 @@ pub(crate) const SENSELESS_NEXT: &str = "Trying again does not help: `heddle dow
 /// What helps with a row that a disk has changed: its owner may know it better than any log.
 pub(crate) const CHANGED_NEXT: &str = "Write it again or delete it, which mends it (a task is mended by its next step); or `heddle down`, \
     then `heddle doctor --repair`, which in a shared mesh brings it back from the others and keeps the file.";
+/// What helps with a task of which a step was changed: no step that is taken now can say what that one said.
+pub(crate) const TASK_NEXT: &str = "`heddle down`, then `heddle doctor --repair` mends the task: from its row what no log has, \
+    from the log of a shared mesh the rest. The damaged file is kept.";
 /// What a person writes, and may want others to read.
 const THEIRS: [&str; 3] = ["config.toml", "hooks.toml", "hooks"];
 
@@ -78,7 +83,7 @@ pub fn findings(home: &Path, beside: Beside) -> Vec<Finding> {
         found.push(wrong(
             "data.db",
             format!("it is missing or empty, but {left} is there"),
-            "Put the last backup back with `heddle daemon restore FILE`.",
+            "Put the last backup back with `heddle daemon restore FILE`. Without one, move broker.db, effects.db and the folder effects away, and `heddle up` begins anew.",
         ));
     }
     found.extend(other_findings(home, beside));
@@ -217,7 +222,14 @@ fn damaged(checkup: &Checkup) -> Option<Finding> {
 }
 
 fn senseless(checkup: &Checkup) -> Option<Finding> {
-    let says = checkup.senseless.join("; ");
+    let mut lines = checkup.senseless.clone();
+    lines.extend(checkup.meshless.iter().map(Meshless::in_words));
+    let has_home = checkup.meshes.iter().any(|mesh| mesh.name == HOME_MESH);
+    let is_begun = !checkup.meshes.is_empty() || !checkup.meshless.is_empty();
+    if let (false, true, Ok(home)) = (has_home, is_begun, MeshName::parse(HOME_MESH)) {
+        lines.push(without_home(&home));
+    }
+    let says = lines.join("; ");
     (!says.is_empty()).then(|| wrong("rows of data.db", says, SENSELESS_NEXT))
 }
 
@@ -248,7 +260,7 @@ fn sync(mesh: &MeshCheck) -> Finding {
     }
     if mesh.out_refused > 0 {
         let says = format!(
-            "{} of {} changes that wait to be sent were refused by its broker; the others do not have them",
+            "{} of {} changes that wait to be sent were refused by its broker or are damaged; the others do not have them",
             mesh.out_refused, mesh.out_waiting
         );
         return wrong(&check, says, start);

@@ -52,7 +52,7 @@ const PLACES: [(&str, Belongs, &str); 12] = [
     ("daemon.sock", Belongs::Socket, MADE_ANEW),
     (
         "logs",
-        Belongs::FolderOrLink,
+        Belongs::Folder,
         "the next start makes a new folder; only the words of before are not in it",
     ),
     (

@@ -32,7 +32,7 @@ pub use files::{
 };
 pub use full_disk::FullDisk;
 pub use heddle_store::{Steps, Undone};
-pub(crate) use look::{CHANGED_NEXT, SENSELESS_NEXT};
+pub(crate) use look::{CHANGED_NEXT, SENSELESS_NEXT, TASK_NEXT};
 pub use look::{findings, look};
 pub use misplaced::{
     Misplaced, first_in as first_misplaced_in, first_of as first_misplaced, foreign_next,
@@ -230,6 +230,7 @@ fn repair_view(repaired: Repaired) -> RepairView {
         incarnation: Some(repaired.incarnation),
         relisted: repaired.relisted,
         meshes_made: repaired.meshes_made,
+        meshes_left: repaired.meshes_left,
         tasks_restated: repaired.tasks.restated,
         tasks_from_log: repaired.tasks.from_log,
         tasks_dropped: repaired.tasks.dropped,

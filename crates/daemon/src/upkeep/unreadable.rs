@@ -1,31 +1,45 @@
 //! Rows that SQLite takes for whole and nobody can read: looked for after a start and now and then, and told as long as they are
 //! there.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use heddle_store::{LeftOut, StoreError};
+use tokio::sync::Notify;
 
+use crate::open_store::home_name;
 use crate::shared::Shared;
 
-/// Rows of each table that one look reads; `heddle doctor` reads all of them.
-const ROWS_MAX: u64 = 20_000;
+/// Rows of each table that a status reads where it is known that something is wrong; the look of its own reads all of them, as
+/// `heddle doctor` does.
+const ROWS_MAX: u64 = 2_000;
+/// Rows of each table that are read in one go, and not in pieces: a snapshot that stays long keeps the log from ending.
+const AT_ONCE_MAX: u64 = 20_000;
 /// Behind the start, which has its own work to do.
 const AFTER_START: Duration = Duration::from_secs(2);
-/// Nobody meets a row that stands under no mesh any more: only a look finds it.
-const AGAIN: Duration = Duration::from_secs(60 * 60);
+/// A disk changes rows while nobody asks for them: only a look finds those.
+const AGAIN: Duration = Duration::from_secs(10 * 60);
+/// A look that takes long comes seldom: it may take one part in so many of the time.
+const SHARE: u32 = 200;
 /// Rows that one sentence names.
 const NAMED_MAX: usize = 5;
 
-/// Whether this process has met such a row. A hint: the tables are the truth, and are asked when somebody wants to know.
+/// What this process knows of such rows.
 #[derive(Debug, Default)]
-pub(crate) struct Suspect(AtomicBool);
+pub(crate) struct Suspect {
+    /// Somebody has met one. A hint: the tables are the truth, and are asked when somebody wants to know.
+    is_met: AtomicBool,
+    /// What the last look at everything found, in words.
+    seen: Mutex<Option<String>>,
+    /// Somebody has told of what was seen: it may have been mended since.
+    look: Notify,
+}
 
 impl Suspect {
     pub(crate) fn suspect(&self, is_there: bool) {
         if is_there {
-            self.0.store(true, Ordering::Relaxed);
+            self.is_met.store(true, Ordering::Relaxed);
         }
     }
 
@@ -35,45 +49,66 @@ impl Suspect {
         self.suspect(!names.is_empty());
         names
     }
+
+    fn seen(&self) -> MutexGuard<'_, Option<String>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// A look some time after the start, and one an hour from then on.
+/// A look at everything some time after the start, and now and then from then on.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut wait = AFTER_START;
     loop {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
+            () = shared.unreadable.look.notified() => {}
             () = shared.shutdown.cancelled() => return,
         }
-        match found(&shared).await {
-            Ok(found) => shared.unreadable.suspect(!found.is_empty()),
+        let started = shared.clock.mono();
+        match found(&shared, u64::MAX).await {
+            Ok(found) => {
+                let is_there = !found.is_empty();
+                shared.unreadable.suspect(is_there);
+                *shared.unreadable.seen() = is_there.then(|| found.in_words());
+            }
             Err(error) => tracing::warn!(%error, "rows could not be looked at"),
         }
-        wait = AGAIN;
+        let took = shared.clock.mono().saturating_sub(started);
+        wait = AGAIN.max(took.saturating_mul(SHARE));
     }
 }
 
 /// A sentence for the status; none where all is well, which costs nothing then.
 pub(crate) async fn degraded(shared: &Shared) -> Option<String> {
-    shared.unreadable.suspect(shared.store.take_met_damage());
-    if !shared.unreadable.0.load(Ordering::Relaxed) {
+    let suspect = &shared.unreadable;
+    suspect.suspect(shared.store.take_met_damage());
+    if !suspect.is_met.load(Ordering::Relaxed) {
         return None;
     }
-    let found = found(shared).await.unwrap_or_else(|error| Found {
+    let found = found(shared, ROWS_MAX).await.unwrap_or_else(|error| Found {
+        meshes: Vec::new(),
         models: Vec::new(),
         rows: vec![error.to_string()],
         strays: Vec::new(),
         ahead: Vec::new(),
     });
-    if found.is_empty() {
-        shared.unreadable.0.store(false, Ordering::Relaxed);
-        return None;
+    if !found.is_empty() {
+        return Some(found.in_words());
     }
-    Some(found.in_words())
+    // Not among the first: then as it was last seen, until another look has seen that it is mended.
+    let seen = suspect.seen().clone();
+    if seen.is_some() {
+        suspect.look.notify_one();
+    } else {
+        suspect.is_met.store(false, Ordering::Relaxed);
+    }
+    seen
 }
 
 /// What cannot be read, by what helps against it.
 struct Found {
+    /// Meshes whose row is lost: nothing that stands under them is served by the next start.
+    meshes: Vec<String>,
     /// Models whose row or table is not theirs: no vector of theirs is read or written before a repair.
     models: Vec<String>,
     rows: Vec<String>,
@@ -85,12 +120,23 @@ struct Found {
 
 impl Found {
     fn is_empty(&self) -> bool {
-        let all = [&self.models, &self.rows, &self.strays, &self.ahead];
+        let all = [
+            &self.meshes,
+            &self.models,
+            &self.rows,
+            &self.strays,
+            &self.ahead,
+        ];
         all.into_iter().all(Vec::is_empty)
     }
 
     fn in_words(&self) -> String {
-        let (all, what_helps) = if !self.ahead.is_empty() {
+        let (all, what_helps) = if !self.meshes.is_empty() {
+            (
+                &self.meshes,
+                "nothing finds those rows. `heddle down`, then `heddle doctor --repair` puts back what can be put back and keeps the file",
+            )
+        } else if !self.ahead.is_empty() {
             (
                 &self.ahead,
                 "nothing that is written there would count. `heddle down`, then `heddle doctor --repair` mends it",
@@ -103,7 +149,7 @@ impl Found {
         } else if self.models.is_empty() {
             (
                 &self.rows,
-                "lists and searches go on without it. Writing or deleting that key mends it, and `heddle doctor` says more",
+                "lists and searches go on without it. Writing or deleting that key mends it; a task is mended by its next step, or by `heddle doctor --repair` after `heddle down`; `heddle doctor` says more",
             )
         } else {
             // Its vectors cannot be read either; they are as whole as before when it is mended.
@@ -125,18 +171,22 @@ impl Found {
     }
 }
 
-async fn found(shared: &Shared) -> Result<Found, StoreError> {
+/// What is wrong among the first `rows_max` rows of each table.
+async fn found(shared: &Shared, rows_max: u64) -> Result<Found, StoreError> {
+    let is_all = rows_max > ROWS_MAX;
+    let meshes = shared.store.lost_meshes(home_name()?, is_all).await?;
     let models = shared.store.model_problems().await?;
-    let mut rows = shared.store.spoilt(ROWS_MAX).await?;
+    let mut rows = shared.store.spoilt(rows_max.min(AT_ONCE_MAX)).await?;
     let mut ahead = shared.store.clock_problems().await?;
     for mesh in &shared.meshes {
-        let unread = shared.store.unreadable(mesh.mesh.mesh, ROWS_MAX).await?;
+        let unread = shared.store.unreadable(mesh.mesh.mesh, rows_max).await?;
         let (beyond, bad): (Vec<_>, Vec<_>) = unread.iter().partition(|row| row.is_ahead());
         ahead.extend(beyond.iter().map(ToString::to_string));
         rows.extend(bad.iter().map(ToString::to_string));
     }
     let strays = shared.store.strays().await?;
     Ok(Found {
+        meshes,
         models,
         rows,
         strays: strays.iter().map(ToString::to_string).collect(),

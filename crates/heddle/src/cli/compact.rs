@@ -4,7 +4,7 @@ use heddle_daemon::upkeep;
 use serde::Serialize;
 
 use super::error::{CliError, exit};
-use super::upkeep::{claim, refused};
+use super::upkeep::{claim, no_data, refused};
 use super::{Context, text};
 
 #[derive(Debug, Serialize)]
@@ -23,8 +23,7 @@ struct Compacted {
 
 pub fn run(context: &Context) -> Result<(), CliError> {
     if !context.home.join("data.db").exists() {
-        let none = CliError::new(exit::NOT_FOUND, "there is no data.db in this home");
-        return Err(none.next("Begin with `heddle up`; nothing was changed."));
+        return Err(no_data(&context.home));
     }
     let home = claim(context)?;
     let broker = heddle_broker::storage::sqlite::condition;

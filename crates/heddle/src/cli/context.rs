@@ -183,7 +183,7 @@ fn left_out_in_words(names: &[String]) -> String {
         "rows are"
     };
     format!(
-        "warning: {} {rows} left out, because data.db cannot be read there: {}\n  next: Write the key again or delete it; or `heddle down`, then `heddle doctor --repair` takes it out and keeps the file.",
+        "warning: {} {rows} left out, because data.db cannot be read there: {}\n  next: Write the key again or delete it; or `heddle down`, then `heddle doctor --repair` mends a task, takes any other row out and keeps the file.",
         names.len(),
         names.join(", ")
     )

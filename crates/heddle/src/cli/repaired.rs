@@ -112,6 +112,12 @@ fn of_store(view: &RepairView) -> String {
             view.meshes_made
         ));
     }
+    for left in &view.meshes_left {
+        words.push_str(&format!(
+            "  ! {}; neither config.toml nor the rows say what it was called and who we were there. Put its [[mesh]] back into config.toml and repair again, or put a backup back with `heddle daemon restore FILE`\n",
+            text::printable(left)
+        ));
+    }
     if !view.mended.is_empty() {
         words.push_str(&format!(
             "  a cell of these could not be read; it was made anew from what else is known, or has a word in its place: {}\n",

@@ -24,8 +24,7 @@ pub fn run(context: &Context, version: &str) -> Result<(), CliError> {
     let number: u32 = version.parse().map_err(|_| usage())?;
     let data = context.home.join("data.db");
     if !data.exists() {
-        let none = CliError::new(exit::NOT_FOUND, "there is no data.db in this home");
-        return Err(none.next("Begin with `heddle up`."));
+        return Err(super::upkeep::no_data(&context.home));
     }
     let steps = upkeep::steps(&data).map_err(|error| {
         CliError::new(exit::FAILED, error.to_string())

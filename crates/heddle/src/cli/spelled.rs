@@ -23,6 +23,9 @@ const WITHOUT_SCOPE: [&str; 9] = [
     "advanced",
 ];
 
+/// Names an agent itself, and acts for none.
+const REGISTER: &str = "heddle agent register";
+
 /// The mesh that is meant where none is named.
 const HOME_MESH: &str = "home";
 
@@ -57,7 +60,9 @@ impl Context {
         let named = [
             (
                 "--agent",
-                agent.filter(|_| has_scope && !is_anothers).cloned(),
+                agent
+                    .filter(|_| has_scope && !is_anothers && !command.starts_with(REGISTER))
+                    .cloned(),
             ),
             ("--mesh", mesh.filter(|_| has_scope).cloned()),
             ("--home", home.map(|home| home.display().to_string())),

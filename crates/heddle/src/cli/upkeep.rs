@@ -11,7 +11,7 @@ use heddle_wire::ipc::{BackupBody, BackupView, RestoreView};
 use super::error::{CliError, exit};
 use super::{Context, repaired, text};
 use crate::system::SystemClock;
-use crate::up::put_back as broker_put_back;
+use crate::up::{WITHOUT_DATA, put_back as broker_put_back};
 
 /// What helps with rows that a copy has and nobody can read.
 const UNREADABLE_NEXT: &str = "  next: Keep older backups, which may still have them. Write each key again or delete it, or \
@@ -70,10 +70,7 @@ fn not_noted(error: &std::io::Error) -> CliError {
 
 pub fn repair(context: &Context) -> Result<(), CliError> {
     if context.home.join("data.db").symlink_metadata().is_err() {
-        let none = CliError::new(exit::NOT_FOUND, "there is no data.db in this home");
-        return Err(none.next(
-            "Put a backup back with `heddle daemon restore FILE`, or begin with `heddle up`.",
-        ));
+        return Err(no_data(&context.home));
     }
     let home = claim(context)?;
     let now = SystemClock::start().wall();
@@ -91,6 +88,17 @@ pub fn repair(context: &Context) -> Result<(), CliError> {
         return Err(not_ours_to_mend(&trouble));
     }
     context.print(&made, repaired::in_words)
+}
+
+/// Where something else of the home is there, `up` refuses to begin anew: then that is no way out.
+pub(super) fn no_data(home: &Path) -> CliError {
+    let is_empty = |file: &str| home.join(file).metadata().map_or(0, |file| file.len()) == 0;
+    let none = CliError::new(exit::NOT_FOUND, "there is no data.db in this home");
+    if is_empty("broker.db") && is_empty("effects.db") {
+        none.next("Put a backup back with `heddle daemon restore FILE`, or begin with `heddle up`.")
+    } else {
+        none.next(format!("{WITHOUT_DATA} Nothing was changed."))
+    }
 }
 
 /// data.db is whole, and the broker's file is not.

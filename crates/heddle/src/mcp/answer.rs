@@ -31,6 +31,9 @@ impl From<ClientError> for ToolError {
 
 pub(super) type Done = Result<Value, ToolError>;
 
+/// Names of rows in one warning; the count tells how many there are.
+const LEFT_OUT_SHOWN_MAX: usize = 8;
+
 /// Commands of our words, and the tools that do the same.
 const TOOLS: [(&str, &str); 15] = [
     ("heddle task claim", "claim_task"),
@@ -91,6 +94,7 @@ pub(super) fn success(mut data: Value, mut warnings: Vec<Value>) -> String {
     if let Some(Value::Array(told)) = told {
         warnings.splice(0..0, told);
     }
+    warnings.extend(left_out(&mut data));
     warnings.iter_mut().for_each(next_in_tools);
     let mut answer = Map::new();
     answer.insert("ok".to_owned(), json!(true));
@@ -99,6 +103,22 @@ pub(super) fn success(mut data: Value, mut warnings: Vec<Value>) -> String {
         answer.insert("warnings".to_owned(), json!(warnings));
     }
     Value::Object(answer).to_string()
+}
+
+/// Rows that the answer is without because a disk has changed them: whoever takes a list for all that there is would decide by it.
+fn left_out(data: &mut Value) -> Option<Value> {
+    let names = data.as_object_mut()?.remove("left_out")?;
+    let names = names.as_array().filter(|names| !names.is_empty())?;
+    let count = names.len();
+    let mut shown: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+    shown.truncate(LEFT_OUT_SHOWN_MAX);
+    Some(json!({
+        "type": "rows_left_out",
+        "rows": shown,
+        "count": count,
+        "detail": "this list is not whole: these are not what was written any more",
+        "next": "Write the key again if you know its value; otherwise, and for a task, a person runs `heddle doctor`.",
+    }))
 }
 
 pub(super) fn failure(error: &ToolError, may_start: bool) -> String {
@@ -179,6 +199,24 @@ pub(super) fn tokens(bytes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_that_is_not_whole_says_so_in_a_bounded_warning() {
+        let rows: Vec<String> = (0..100).map(|n| format!("memory \"k{n}\"")).collect();
+        let told = success(json!({"items": [], "left_out": rows}), Vec::new());
+        let told: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["data"], json!({"items": []}));
+        let warning = &told["warnings"][0];
+        assert_eq!(warning["type"], "rows_left_out");
+        assert_eq!(warning["count"], 100);
+        assert_eq!(
+            warning["rows"].as_array().unwrap().len(),
+            LEFT_OUT_SHOWN_MAX
+        );
+        assert_eq!(warning["rows"][0], "memory \"k0\"");
+        let whole = success(json!({"items": [], "left_out": []}), Vec::new());
+        assert_eq!(whole, r#"{"data":{"items":[]},"ok":true}"#);
+    }
 
     #[test]
     fn the_daemons_warnings_come_first_and_stand_beside_the_data() {

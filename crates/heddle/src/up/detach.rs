@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use heddle_daemon::home::{create_private_folder, log_folder, open_plain, open_private};
+use heddle_daemon::home::{
+    create_log_folder, create_private_folder, log_folder, open_plain, open_private,
+};
 use heddle_daemon::{Home, Ready};
 
 use super::{Flavour, on_full_disk};
@@ -32,10 +34,8 @@ pub fn detach(context: &Context, flavour: Flavour) -> Result<Ready, CliError> {
     context.agent_name()?;
     let path = log_folder(&context.home).join("up.log");
     let log = last_words(context, &path).map_err(|error| {
-        let home = context.home.display();
-        let error = CliError::new(exit::FAILED, format!("{home} cannot be used: {error}"))
-            .next("Choose a folder that is yours and can be written, with HEDDLE_HOME or --home.");
-        on_full_disk(&context.home, 0, error)
+        let unusable = heddle_daemon::home::unusable(&context.home, &error);
+        on_full_disk(&context.home, 0, super::home_error(unusable))
     })?;
     let before = log.metadata().map_or(0, |metadata| metadata.len());
     let mut child = spawn(context, flavour, log)?;
@@ -84,7 +84,7 @@ pub fn detach(context: &Context, flavour: Flavour) -> Result<Ready, CliError> {
 /// Where the background process says why it ended. Its log is elsewhere, so this stays small.
 fn last_words(context: &Context, path: &Path) -> std::io::Result<File> {
     create_private_folder(&context.home)?;
-    create_private_folder(&log_folder(&context.home))?;
+    create_log_folder(&log_folder(&context.home))?;
     // Refuses links and repairs the mode; what follows opens the same file for appending.
     let words = open_private(path)?;
     if words.metadata()?.len() > LAST_WORDS_BYTES_MAX {

@@ -17,9 +17,8 @@ use heddle_daemon::link::{Connector, UrlConnector};
 use heddle_daemon::upkeep::FullDisk;
 use heddle_daemon::{
     Claim, Daemon, Ending, Fatal, Home, HomeError, OpenError, Prepared, Ready, StartError,
-    StartOptions, StoreError, is_damage, upkeep,
+    StartOptions, StoreError, is_damage, is_out_of_place, upkeep,
 };
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use detach::detach;
 use embedded::Embedded;
@@ -27,7 +26,7 @@ pub use log::last_words;
 pub use log::{Log, Words, file_path as log_file_path, start as log_start};
 
 use crate::cli::{CliError, Context, exit};
-use crate::system::{Runtime, SystemClock, SystemIds};
+use crate::system::{Runtime, Signals, SystemClock, SystemIds, Word};
 
 /// Which broker the mesh `home` has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +78,8 @@ async fn run(
     let (daemon, embedded, _claim) =
         begun.map_err(|error| on_full_disk(&context.home, 0, error))?;
     // Before anybody hears that it is ready: a signal that comes at once must drain, too.
-    let signals = Signals::catch()?;
+    let signals =
+        Signals::catch().map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
     context.print(daemon.ready(), |ready| greeting(ready, false))?;
     let shutdown = daemon.shutdown();
     let (ending, broken) = {
@@ -102,8 +102,14 @@ async fn run(
     }
     match ending {
         Ending::Asked => Ok(()),
-        Ending::Failed(why) => Err(CliError::new(exit::FAILED, why)
-            .next("Mend that and run `heddle up` again; what was accepted is on disk.")),
+        Ending::Failed(why) => {
+            let next = if is_out_of_place(&why) {
+                "What was accepted is in the file that was open: put that one back if it was only moved, and run `heddle up` again."
+            } else {
+                "Mend that and run `heddle up` again; what was accepted is on disk."
+            };
+            Err(CliError::new(exit::FAILED, why).next(next))
+        }
     }
 }
 
@@ -185,33 +191,16 @@ async fn broken(embedded: Option<&Embedded>) -> CliError {
     }
 }
 
-/// Ctrl-C and SIGTERM, caught from here on.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn catch() -> Result<Self, CliError> {
-        let failed = |error: std::io::Error| CliError::new(exit::FAILED, error.to_string());
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
-            terminate: signal(SignalKind::terminate()).map_err(failed)?,
-        })
-    }
-}
-
-/// The first signal drains; a second one ends at once.
+/// The first signal drains; a second one ends at once. A terminal that is closed may say so twice, and means one word.
 async fn until_stopped(daemon: Daemon, mut signals: Signals) -> Result<Ending, CliError> {
     let shutdown = daemon.shutdown();
     let mut running = std::pin::pin!(daemon.run());
     loop {
-        tokio::select! {
+        let word = tokio::select! {
             ending = running.as_mut() => return Ok(ending),
-            _ = signals.interrupt.recv() => {}
-            _ = signals.terminate.recv() => {}
-        }
-        if shutdown.is_cancelled() {
+            word = signals.next() => word,
+        };
+        if shutdown.is_cancelled() && word == Word::End {
             return Err(CliError::new(
                 exit::FAILED,
                 "stopped at once; what was accepted is on disk",
@@ -221,6 +210,10 @@ async fn until_stopped(daemon: Daemon, mut signals: Signals) -> Result<Ending, C
     }
 }
 
+/// What leads on in a home that has lost its store and nothing else.
+pub const WITHOUT_DATA: &str = "Put the last backup in its place: `heddle daemon restore FILE`, where FILE is what `heddle doctor --backup FILE` \
+    made. Without one, move broker.db, effects.db and the folder effects of the home away, and `heddle up` begins anew.";
+
 /// A home that cannot be had, in words.
 pub fn home_error(error: HomeError) -> CliError {
     let message = error.to_string();
@@ -229,6 +222,8 @@ pub fn home_error(error: HomeError) -> CliError {
             .next("It is up already: use it, or stop it with `heddle down`."),
         HomeError::Unusable { .. } => CliError::new(exit::FAILED, message)
             .next("Choose a folder that is yours and can be written, with HEDDLE_HOME or --home."),
+        HomeError::TooLong { .. } => CliError::new(exit::FAILED, message)
+            .next("Choose a folder with a shorter path, with HEDDLE_HOME or --home."),
         HomeError::Config(_) => {
             CliError::new(exit::USAGE, message).next("Correct the file and start again.")
         }
@@ -286,9 +281,17 @@ fn in_words(home: &Path, error: heddle_daemon::StartError) -> CliError {
         ),
         StartError::Hooks(_) => CliError::new(exit::USAGE, message)
             .next("Correct hooks.toml and start again; without that file no hook runs."),
+        StartError::PortTaken { port } => CliError::new(exit::FAILED, message).next(format!(
+            "Take another http_port in [daemon] of config.toml, or take the line out for any free port; or stop that program \
+             (`ss -ltnp sport = :{port}` names it). Then start again.",
+        )),
+        StartError::PortRefused { .. } => CliError::new(exit::FAILED, message).next(
+            "Take another http_port in [daemon] of config.toml, from 1024 on, or take the line out for any free port; then start \
+             again.",
+        ),
         StartError::Misplaced(found) => CliError::new(exit::FAILED, message).next(found.next),
         StartError::HalfAHome => CliError::new(exit::FAILED, message)
-            .next("`heddle doctor` says what is there and what is not; nothing was changed."),
+            .next(format!("{WITHOUT_DATA} Nothing was changed.")),
         StartError::Store(StoreError::Open(OpenError::NewerSchema { found, .. })) => {
             CliError::new(exit::REFUSED, message).next(upkeep::newer_next("data.db", found))
         }
@@ -302,7 +305,7 @@ fn in_words(home: &Path, error: heddle_daemon::StartError) -> CliError {
         }
         StartError::Store(_) if is_damage(&message) => {
             CliError::new(exit::FAILED, message).next(
-                "Start again: that start checks all of data.db, and sets a damaged inbox aside.",
+                "Start again: that start checks all of data.db, makes a damaged index for searching anew, and sets a damaged inbox aside.",
             )
         }
         StartError::Effects(ref error) if error.newer().is_some() => {

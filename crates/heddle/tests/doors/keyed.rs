@@ -4,6 +4,10 @@
 use crate::support;
 
 use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::data::under;
@@ -13,14 +17,13 @@ use support::{Daemon, Home};
 /// Posts that change nothing which could be done twice.
 const READS: [&str; 2] = ["/v1/vector/search", "/v1/shutdown"];
 
-/// Calls with a gate of their own, which their own tests ask about: messages, data, effects, invitations, meshes.
-const OWN: [&str; 7] = [
+/// Calls with a gate of their own, which their own tests ask about: messages, data, effects, invitations.
+const OWN: [&str; 6] = [
     "/v1/send",
     "/v1/topic/post",
     "/v1/queue/push",
     "/v1/outbox/x/requeue",
     "/v1/mesh/invite",
-    "/v1/mesh/create",
     "/v1/effect/",
 ];
 const DATA: [&str; 5] = [
@@ -155,6 +158,12 @@ const CALLS: &[Call] = &[
         r#"{"mesh_id": "y", "ops": []}"#,
         false,
     ),
+    (
+        "/v1/mesh/create",
+        r#"{"name": "play"}"#,
+        r#"{"name": "work"}"#,
+        true,
+    ),
     ("/v1/doctor/let-be", r#"{"mesh": "home"}"#, "{}", true),
     ("/v1/doctor/resume-sync", r#"{"mesh": "home"}"#, "{}", true),
     (
@@ -287,6 +296,99 @@ fn a_key_of_a_call_and_a_key_of_a_change_are_one() {
     assert!(!agents.to_string().contains("@tester/b"), "{agents}");
 }
 
+/// What a home does with its meshes is under one key whichever mesh it names: a publish of another mesh was answered as new, and
+/// a mesh was made under the key of a change.
+#[test]
+fn a_key_of_a_mesh_that_is_made_or_published_is_one_with_all_others() {
+    let home = Home::new();
+    let mut daemon = home.up();
+    let state = json!({"key": "k", "value": 1});
+    let create = |name: &str| json!({"name": name});
+    let publish = |mesh: &str| json!({"mesh": mesh});
+    under(&daemon, "set", "/v1/state/set", &state).expect(200);
+    under(&daemon, "set", "/v1/mesh/create", &create("play")).expect(409);
+    under(&daemon, "set", "/v1/mesh/publish", &publish("home")).expect(409);
+    let meshes = daemon.http.get("/v1/mesh/list").expect(200);
+    assert!(!meshes.to_string().contains("play"), "{meshes}");
+    let made = under(&daemon, "make", "/v1/mesh/create", &create("play")).expect(200);
+    assert_eq!(made["duplicate"], false);
+    let first = under(&daemon, "share", "/v1/mesh/publish", &publish("play")).expect(200);
+    assert_eq!(first["fresh"], true, "{first}");
+    for _ in 0..2 {
+        let again = under(&daemon, "share", "/v1/mesh/publish", &publish("play")).expect(200);
+        assert_eq!(
+            (&again["duplicate"], &again["fresh"]),
+            (&json!(true), &first["fresh"])
+        );
+        let again = under(&daemon, "make", "/v1/mesh/create", &create("play")).expect(200);
+        assert_eq!(
+            (&again["duplicate"], &again["mesh_id"]),
+            (&json!(true), &made["mesh_id"])
+        );
+        for (key, path, body) in [
+            ("share", "/v1/mesh/publish", publish("home")),
+            ("share", "/v1/mesh/create", create("work")),
+            ("share", "/v1/state/set", state.clone()),
+            ("make", "/v1/mesh/publish", publish("play")),
+            ("make", "/v1/mesh/publish", publish("home")),
+            ("make", "/v1/mesh/create", create("work")),
+            ("make", "/v1/state/set", state.clone()),
+        ] {
+            under(&daemon, key, path, &body).expect(409);
+        }
+        daemon.kill();
+        daemon = home.up();
+    }
+    let meshes = daemon.http.get("/v1/mesh/list").expect(200);
+    assert!(!meshes.to_string().contains("work"), "{meshes}");
+}
+
+/// The key of a call that a kill cut off stands for that call: the same one goes on, another one is refused.
+#[test]
+fn a_mesh_whose_making_or_publishing_was_cut_off_goes_on_under_its_key() {
+    let home = Home::new();
+    let daemon = home.up();
+    under(&daemon, "make", "/v1/mesh/create", &json!({"name": "play"})).expect(200);
+    under(
+        &daemon,
+        "share",
+        "/v1/mesh/publish",
+        &json!({"mesh": "play"}),
+    )
+    .expect(200);
+    daemon.kill();
+    // As it was between the work and its answer.
+    let raw = rusqlite::Connection::open(home.path().join("data.db")).unwrap();
+    let cut = "UPDATE applied_request SET answer = json_set(json_remove(answer, '$.note.answer'), '$.note.call', 'begun')
+        WHERE request_key IN ('make', 'share')";
+    assert_eq!(raw.execute(cut, []).unwrap(), 2);
+    drop(raw);
+    let daemon = home.up();
+    for (key, path, body, other) in [
+        (
+            "make",
+            "/v1/mesh/create",
+            json!({"name": "play"}),
+            json!({"name": "work"}),
+        ),
+        (
+            "share",
+            "/v1/mesh/publish",
+            json!({"mesh": "play"}),
+            json!({"mesh": "home"}),
+        ),
+    ] {
+        under(&daemon, key, path, &other).expect(409);
+        for _ in 0..2 {
+            let again = under(&daemon, key, path, &body).expect(200);
+            assert_eq!(again["duplicate"], true, "{again}");
+        }
+        under(&daemon, key, path, &other).expect(409);
+    }
+    let meshes = daemon.http.get("/v1/mesh/list").expect(200);
+    assert_eq!(meshes["meshes"].as_array().unwrap().len(), 2, "{meshes}");
+}
+
 /// Work that was taken and whose answer was lost: the same take is given the same work, and nobody else's.
 #[test]
 fn a_take_under_a_key_gives_the_same_work_again() {
@@ -325,4 +427,54 @@ fn the_verbs_take_an_id() {
         home.cli(&["agent", "register", "other", "--id", "a1"]).code,
         3
     );
+}
+
+#[test]
+fn the_verbs_of_meshes_of_the_outbox_and_of_the_doctor_take_an_id() {
+    let home = Home::new();
+    let _daemon = home.up();
+    home.cli(&["mesh", "create", "play"]).ok();
+    let publish = ["mesh", "publish", "play", "--id", "p1"];
+    let resume = ["doctor", "--resume-sync", "home", "--id", "r1"];
+    let prune = ["daemon", "outbox", "prune", "--confirm", "--id", "o1"];
+    for verb in [&publish[..], &resume, &prune] {
+        for _ in 0..2 {
+            home.cli(verb).ok();
+        }
+    }
+    for other in [
+        &["mesh", "publish", "home", "--id", "p1"][..],
+        &["doctor", "--resume-sync", "home", "--id", "o1"],
+        &["daemon", "outbox", "prune", "--id", "o1"],
+        &["daemon", "outbox", "prune", "--id", "r1"],
+    ] {
+        let said = home.cli(other);
+        assert_eq!(said.code, 3, "{other:?}: {said:?}");
+        assert!(said.stderr.contains("belongs to another"), "{said:?}");
+    }
+    // A look changes nothing, and a key that stands for nothing is no promise.
+    assert_eq!(home.cli(&["doctor", "--id", "d1"]).code, 2);
+}
+
+/// A client that writes its whole request first, as most do: cut off in the middle of it, it would never read why.
+#[test]
+fn a_key_that_is_none_is_refused_when_the_body_was_read_and_not_before() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let body = json!({"topic": "ops", "more": "x".repeat(900_000)}).to_string();
+    for key in ["x".repeat(257), String::new(), "a\tb".to_owned()] {
+        let mut stream = UnixStream::connect(home.path().join("daemon.sock")).unwrap();
+        let head = format!(
+            "POST /v1/topic/create HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: {key}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        // Slower than a refusal that waits for nothing.
+        thread::sleep(Duration::from_millis(100));
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert!(said.starts_with("HTTP/1.1 400"), "{said}");
+        assert!(said.contains("invalid_request"), "{said}");
+    }
 }

@@ -18,6 +18,7 @@ mod log;
 mod mcp;
 mod metrics;
 mod pre_send;
+mod slips;
 mod status;
 mod twin;
 mod words;

@@ -149,10 +149,11 @@ fn the_paging_hint_leads_through_the_inbox_without_a_gap() {
 fn retention_and_rate_limits_that_mean_nothing_stop_the_start_with_the_file_and_the_bound() {
     for (line, says) in [
         ("rate_limit = 0", "at least 1"),
+        ("rate_limit = -1", "a whole number from 0 to"),
         ("rate_window_seconds = 0", "at least 1"),
         ("dedupe_retention_days = 4000000000", "at most"),
         ("dedupe_retention_days = \"soon\"", "permanent"),
-        ("message_retention_days = 0", "nonzero"),
+        ("message_retention_days = 0", "a whole number from 1 to"),
     ] {
         let home = Home::new();
         home.config(&format!("[broker]\n{line}\n"));

@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod away;
 mod converge;
 mod given_back;
 mod invite_key;

@@ -303,6 +303,11 @@ fn t_30_a_revoked_member_is_cut_at_once_and_cannot_return() {
     assert_eq!(unknown.code, 4, "{unknown:?}");
     let owner = alice.cli(&["mesh", "revoke", "alice"]);
     assert_eq!(owner.code, 6, "{owner:?}");
+    assert!(
+        owner.stderr.contains("This home is that owner"),
+        "{owner:?}"
+    );
+    assert!(!owner.stderr.contains("Ask an owner"), "{owner:?}");
     let revoked = alice.cli(&["mesh", "revoke", "@bob", "--json"]).ok().json();
     assert_eq!(revoked["changed"], true);
     // The answer came after the cut was ordered; what remains is one close frame's way.

@@ -68,15 +68,26 @@ fn lf_34_an_operator_uploads_in_parts_that_survive_kills_and_are_shown_once() {
             "{answer}"
         );
         assert_eq!(answer["snapshot_id"], ID);
-        let back = json!({"member": member, "cursor": 2, "items": [item(2)]});
-        assert_eq!(team.post(&chunk, &head, &back).0, 400);
-        for _ in 0..2 {
-            let (status, answer) = team.post(&chunk, &head, &first);
+        // Another cursor than its own changes nothing and is told it, whatever comes with it; its own asks for places behind it.
+        for (cursor, places) in [
+            (2, vec![2]),
+            (999, vec![1]),
+            (999, vec![1000]),
+            (2, vec![3]),
+        ] {
+            let items: Vec<Value> = places.into_iter().map(item).collect();
+            let lost = json!({"member": member, "cursor": cursor, "items": items});
+            let (status, answer) = team.post(&chunk, &head, &lost);
             assert_eq!(
                 (status, &answer["next_cursor"]),
-                (200, &json!(2)),
+                (200, &json!(0)),
                 "{answer}"
             );
+        }
+        let back = json!({"member": member, "cursor": 0, "items": [item(2), item(1)]});
+        assert_eq!(team.post(&chunk, &head, &back).0, 400);
+        for _ in 0..2 {
+            assert_eq!(team.post(&chunk, &head, &first).1["next_cursor"], 2);
         }
         team = team.killed();
         let (_, answer) = team.post(&at("begin"), &head, &begin);
@@ -98,6 +109,94 @@ fn lf_34_an_operator_uploads_in_parts_that_survive_kills_and_are_shown_once() {
         assert_eq!(again["duplicate"], true);
         assert_eq!(again["broker_seq_start"], done["broker_seq_start"]);
         assert_eq!(again["broker_epoch"], 1);
+        let check = team.cli("team", &["orphan-check"]).ok().json();
+        assert_eq!(check["orphans"], json!([]));
+    }
+}
+
+/// What everybody can read of it, from the broker's own tables: ops of the log.
+fn shown_ops(team: &Team) -> u64 {
+    let (rows, file) = ("SELECT count(*) FROM", team.broker.data.join("broker.db"));
+    match &team.database {
+        Some(database) => database.sql(&format!("{rows} mesh.log_row"))[0]
+            .parse()
+            .unwrap(),
+        None => {
+            let tables = rusqlite::Connection::open(file).unwrap();
+            let sql = format!("{rows} log_row");
+            let count: i64 = tables.query_row(&sql, [], |row| row.get(0)).unwrap();
+            count.try_into().unwrap()
+        }
+    }
+}
+
+/// By hand: chunks come twice, too early, cut short, in the wrong order, and the broker is killed after each of them. A part
+/// is never seen, and what is shown in the end is each row once.
+#[test]
+fn lf_34_chunks_that_come_in_any_order_and_across_kills_are_never_seen_in_part() {
+    const CHUNKS: u64 = 6;
+    const SIZE: u64 = 5;
+    for mut team in Team::both() {
+        let (_alice, _up, member) = owner(&team);
+        let admin = format!("Bearer {}", team.admin());
+        let head = [("Authorization", admin.as_str())];
+        let at = |what: &str| format!("/api/my/meshes/team/snapshot/{what}");
+        let (path, commit) = (at(&format!("{ID}/chunk")), at(&format!("{ID}/commit")));
+        let begin = json!({"member": member, "snapshot_id": ID});
+        let chunk = |number: u64, size: u64| {
+            let items: Vec<Value> = (1..=size).map(|n| item(number * SIZE + n)).collect();
+            json!({"member": member, "cursor": number * SIZE, "items": items})
+        };
+        let before = shown_ops(&team);
+        assert_eq!(team.post(&at("begin"), &head, &begin).0, 200);
+        for number in 0..CHUNKS {
+            let stands = number * SIZE;
+            // Those behind it, and that of before once more: told where it stands.
+            for other in [number + 2, number + 1, number.saturating_sub(1)] {
+                if other != number {
+                    let (status, told) = team.post(&path, &head, &chunk(other, SIZE));
+                    assert_eq!(
+                        (status, &told["next_cursor"]),
+                        (200, &json!(stands)),
+                        "{told}"
+                    );
+                }
+            }
+            // Cut in its middle, then the whole of it: the front of it is there already.
+            let (_, cut) = team.post(&path, &head, &chunk(number, SIZE - 2));
+            assert_eq!(cut["next_cursor"], stands + SIZE - 2, "{cut}");
+            let (_, told) = team.post(&path, &head, &chunk(number, SIZE));
+            assert_eq!(told["next_cursor"], stands + SIZE - 2, "{told}");
+            let rest = json!({"member": member, "cursor": stands + SIZE - 2,
+                "items": [item(stands + SIZE - 1), item(stands + SIZE)]});
+            assert_eq!(
+                team.post(&path, &head, &rest).1["next_cursor"],
+                stands + SIZE
+            );
+            if number % 2 == 0 {
+                team = team.killed();
+            }
+            assert_eq!(shown_ops(&team), before, "a part of it is seen");
+            let early = json!({"member": member, "cursor": CHUNKS * SIZE + 1});
+            let (_, told) = team.post(&commit, &head, &early);
+            assert_eq!(
+                (&told["committed"], &told["next_cursor"]),
+                (&json!(false), &json!(stands + SIZE))
+            );
+        }
+        team = team.killed();
+        assert_eq!(shown_ops(&team), before);
+        let whole = json!({"member": member, "cursor": CHUNKS * SIZE});
+        let (_, done) = team.post(&commit, &head, &whole);
+        assert_eq!(
+            (&done["committed"], &done["rows"]),
+            (&json!(true), &json!(CHUNKS * SIZE)),
+            "{done}"
+        );
+        assert_eq!(shown_ops(&team), before + CHUNKS * SIZE);
+        let (_, late) = team.post(&path, &head, &chunk(CHUNKS, 1));
+        assert_eq!(late["committed"], true, "{late}");
+        assert_eq!(shown_ops(&team), before + CHUNKS * SIZE);
         let check = team.cli("team", &["orphan-check"]).ok().json();
         assert_eq!(check["orphans"], json!([]));
     }
@@ -179,7 +278,7 @@ fn lf_33_a_large_mesh_moves_to_the_team_in_parts_while_both_sides_are_killed() {
         wait_until_within(SOON, "the same rows", || {
             dump(&alice, "home") == dump(&bob, "team")
         });
-        let check = team.cli("team", &["orphan-check"]).ok().json();
+        let check = team.cli("home", &["orphan-check"]).ok().json();
         assert_eq!(check["orphans"], json!([]));
         up.stop();
     }

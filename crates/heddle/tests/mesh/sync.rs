@@ -6,6 +6,7 @@ use crate::support;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use heddle_wire::broker::Envelope;
 use serde_json::{Value, json};
 use support::broker_process::BrokerProcess;
 use support::{Daemon, Home, wait_until, wait_until_within};
@@ -271,15 +272,21 @@ fn c9_a_broker_put_back_from_an_old_copy_gets_again_what_it_has_lost() {
     assert_eq!(clock(&e)["sync"]["broker_epoch"], 2);
 }
 
-/// Changes what is stored of an op so that every broker refuses it.
+/// An op that every broker refuses, and that is as it was made: it is larger than any.
 fn poison(home: &Home, id: &str, attempts: u32) {
     let raw = rusqlite::Connection::open(home.path().join("data.db")).unwrap();
     raw.execute_batch("DROP TRIGGER outbox_frozen").unwrap();
+    let find = "SELECT payload FROM outbox WHERE client_message_id = ?1 AND kind = 'op'";
+    let payload: Vec<u8> = raw.query_row(find, [id], |row| row.get(0)).unwrap();
+    let mut envelope: Value = serde_json::from_slice(&payload).unwrap();
+    envelope["body"] = json!("x".repeat(1_100_000));
+    let payload = envelope.to_string();
+    let made = Envelope::parse(payload.as_bytes()).unwrap();
+    let made = made.wire_fingerprint().unwrap();
     let changed = raw.execute(
-        "UPDATE outbox SET attempts = ?2, payload =
-            CAST(replace(CAST(payload AS TEXT), '\"kind\":\"op\"', '\"kind\":\"rumour\"') AS BLOB)
+        "UPDATE outbox SET attempts = ?2, payload = ?3, wire_fingerprint = ?4
          WHERE client_message_id = ?1 AND kind = 'op'",
-        rusqlite::params![id, attempts],
+        rusqlite::params![id, attempts, payload.as_bytes(), made.0],
     );
     assert_eq!(changed.unwrap(), 1);
 }

@@ -47,9 +47,12 @@ pub(crate) use clock::{begin_life_above, read as clock_of, set as set_clock};
 pub(crate) use fill::{Cursor as FillCursor, step as fill_step};
 pub(crate) use lost_writes::over_of_sent_row;
 pub(crate) use outgoing::queue_published;
-pub use seal::IS_CHANGED;
+pub use seal::{A_STEP_OF, IS_CHANGED};
 pub(crate) use take::take_in;
-pub(crate) use task::{Refolded, fold_anew as fold_tasks_anew, problems as task_problems};
+pub(crate) use task::{
+    Refolded, Salvaged, fold_anew as fold_tasks_anew, problems as task_problems,
+    unfolded as unfolded_tasks,
+};
 
 pub use call::Called;
 pub use clock::ClockRow;
@@ -64,7 +67,7 @@ pub use state::{StateFilter, StateRow};
 pub use story::{DataStory, StoryArrival, StoryRequest, StoryRow};
 pub use take::{Merged, Taken};
 pub use task::{
-    HeldTask, NewTask, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish,
+    HeldTask, NewTask, TaskDamage, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish,
 };
 pub use vectors::{
     ModelRow, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery,
@@ -72,6 +75,7 @@ pub use vectors::{
 };
 pub(crate) use vectors::{
     VectorCache, are_kept, count_problems as vector_count_problems, is_named,
-    problems as vector_model_problems, rename as rename_vector_table,
+    place_problems as vector_place_problems, problems as vector_model_problems,
+    rename as rename_vector_table,
 };
 pub use warnings::{Loss, LossAbout, LossKind, LossSide, LostValue};

@@ -10,8 +10,9 @@
 //! `changed`) is not covered. A file's content is covered by its hash, a vector's numbers by `vectors::numbers`.
 
 use heddle_core::file::ContentHasher;
+use heddle_core::ids::OpId;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::error::StoreError;
 
@@ -209,13 +210,21 @@ impl Seal {
     }
 }
 
+/// How the words begin for a task whose steps are not all here as they were written.
+pub const A_STEP_OF: &str = "a step of task ";
+
+pub(crate) fn changed_step(task: OpId, why: &str) -> String {
+    format!("{A_STEP_OF}{task}: {why}")
+}
+
 /// The error for a row that is not what was written.
 pub(crate) fn changed(table: &str, name: &[u8]) -> StoreError {
-    let name = match <[u8; 16]>::try_from(name) {
-        Ok(id) if table.starts_with("task") => heddle_core::ids::OpId::from_bytes(id).to_string(),
-        _ => String::from_utf8_lossy(name).into_owned(),
+    let what = match (table, <[u8; 16]>::try_from(name).map(OpId::from_bytes)) {
+        ("task_op", Ok(task)) => return StoreError::Corrupt(changed_step(task, IS_CHANGED)),
+        (_, Ok(task)) if table.starts_with("task") => format!("task {task}"),
+        _ => format!("{table} row {}", String::from_utf8_lossy(name)),
     };
-    StoreError::Corrupt(format!("{table} row {name}: {IS_CHANGED}"))
+    StoreError::Corrupt(format!("{what}: {IS_CHANGED}"))
 }
 
 pub(crate) fn joined(head: Half, value: Half) -> Digest {
@@ -282,5 +291,7 @@ impl Print {
 
 /// Whether every row of this file has got its digest: one without is changed from then on, and not only old.
 pub(crate) fn is_sealed(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.query_row("SELECT rows_sealed FROM store_state", [], |row| row.get(0))
+    let sealed = connection.query_row("SELECT rows_sealed FROM store_state", [], |row| row.get(0));
+    // A file that has lost the row is not the worse for it: a start puts it back.
+    Ok(sealed.optional()?.unwrap_or(false))
 }

@@ -7,6 +7,7 @@ use heddle_core::ids::{HistoryId, MeshId, OpId};
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::names::nfc;
 use heddle_core::op::DataOp;
+use heddle_core::task::TaskId;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::cells::Cells;
@@ -14,6 +15,7 @@ use crate::data::seal::{
     FILES, MEMORY, STATE, Seal, TASK_OP, VECTORS, file_head, memory_head, state_head,
     task_op_whole, vector_head,
 };
+use crate::data::task::{TaskDamage, damage};
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -62,13 +64,18 @@ pub struct DataStory {
     /// The op that the id stands for, if it stands for one.
     pub op: Option<OpId>,
     pub rows: Vec<StoryRow>,
+    /// The task that the id names or whose step it is, where it is not what was written.
+    pub damaged: Option<(TaskId, TaskDamage)>,
     pub request: Option<StoryRequest>,
     pub arrival: Option<StoryArrival>,
 }
 
 impl DataStory {
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.request.is_none() && self.arrival.is_none()
+        self.rows.is_empty()
+            && self.damaged.is_none()
+            && self.request.is_none()
+            && self.arrival.is_none()
     }
 }
 
@@ -171,8 +178,11 @@ fn story(connection: &Connection, mesh: MeshId, id: &str) -> Result<DataStory, S
             });
         }
     }
-    if let Some(bytes) = bytes {
-        rows.extend(task_ops(connection, mesh, bytes)?);
+    let mut damaged = None;
+    if let Some(op) = op {
+        let (steps, task) = task_ops(connection, mesh, op)?;
+        rows.extend(steps);
+        damaged = damage(connection, mesh, task)?.map(|damage| (task, damage));
     }
     let arrival = match op {
         Some(op) => arrival(connection, mesh, op)?,
@@ -181,26 +191,32 @@ fn story(connection: &Connection, mesh: MeshId, id: &str) -> Result<DataStory, S
     Ok(DataStory {
         op,
         rows,
+        damaged,
         request,
         arrival,
     })
 }
 
+/// The steps of the task that are what was written, and which task that is: the id itself where it is no step's.
 fn task_ops(
     connection: &Connection,
     mesh: MeshId,
-    id: [u8; 16],
-) -> Result<Vec<StoryRow>, StoreError> {
+    id: OpId,
+) -> Result<(Vec<StoryRow>, TaskId), StoreError> {
     let mut statement = connection.prepare_cached(TASK_OPS)?;
-    let mut found = statement.query(params![mesh.0.to_bytes(), id, ROWS_MAX])?;
-    let mut rows = Vec::new();
+    let mut found = statement.query(params![mesh.0.to_bytes(), id.to_bytes(), ROWS_MAX])?;
+    let (mut rows, mut of) = (Vec::new(), id);
     while let Some(row) = found.next()? {
         let mut cells = Cells::of("task_op", row);
         let _: [u8; 16] = cells.get()?;
         let task = OpId::from_bytes(cells.get()?);
         let body: Vec<u8> = cells.get()?;
-        TASK_OP.check(row)?;
-        let op = DataOp::parse(&body).map_err(|error| cells.bad(error))?;
+        of = task;
+        let op = match TASK_OP.check(row).map(|()| DataOp::parse(&body)) {
+            Ok(Ok(op)) => op,
+            Ok(Err(_)) | Err(StoreError::Corrupt(_)) => continue,
+            Err(error) => return Err(error),
+        };
         rows.push(StoryRow {
             noun: "task",
             key: task.to_string(),
@@ -212,7 +228,7 @@ fn task_ops(
         });
     }
     rows.sort_by(|a, b| a.stamp.cmp(&b.stamp));
-    Ok(rows)
+    Ok((rows, of))
 }
 
 fn request(

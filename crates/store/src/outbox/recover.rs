@@ -27,6 +27,16 @@ pub(crate) const NOTE_INTERRUPTED: &str = "
     SELECT row_id, attempts + 1, ?1, 'interrupted', 'the daemon ended while the row was on its way'
     FROM outbox WHERE status = 'inflight'";
 
+// What waits in the outbox is what waits to be sent: a note of it that a disk has lost or moved would keep an op here for ever,
+// and nobody would be told.
+pub(crate) const UNQUEUE_STRAYS: &str = "
+    DELETE FROM op_outbox WHERE NOT EXISTS (SELECT 1 FROM outbox
+        WHERE outbox.arrival = op_outbox.arrival AND outbox.mesh_id = op_outbox.mesh_id
+            AND outbox.kind = 'op' AND outbox.status = 'pending')";
+pub(crate) const QUEUE_LOST: &str = "
+    INSERT OR IGNORE INTO op_outbox (mesh_id, arrival) SELECT mesh_id, arrival FROM outbox
+    WHERE status = 'pending' AND mesh_id IN (SELECT mesh_id FROM outbox_sender) AND kind = 'op'";
+
 impl Store {
     /// Run once after opening, before anything is drained. What was in flight may or may not have
     /// reached the broker: it waits again, one minimum backoff from the zero of the monotonic clock,
@@ -45,6 +55,14 @@ impl Store {
             let recovered = connection
                 .prepare_cached(RECOVER_INFLIGHT)?
                 .execute(params![put_off])?;
+            connection.prepare_cached(UNQUEUE_STRAYS)?.execute([])?;
+            let queued = connection.prepare_cached(QUEUE_LOST)?.execute([])?;
+            if queued > 0 {
+                tracing::warn!(
+                    queued,
+                    "changes that wait were not noted as waiting to be sent; they are again"
+                );
+            }
             Ok(u64::try_from(recovered).unwrap_or(u64::MAX))
         })
         .await

@@ -51,7 +51,7 @@ pub(crate) const RETRY: &str = "
         due_mono_ms = ?3
     WHERE row_id = ?1 AND status = 'inflight'";
 
-// The budget of the mesh is used up: the mesh waits, and the row keeps its place in the line.
+// The budget of the mesh is used up, or the broker can keep nothing: the mesh waits, and the row keeps its place in the line.
 pub(crate) const RETRY_IN_PLACE: &str = "
     UPDATE outbox SET status = 'pending', attempts = attempts + 1, last_error = ?2
     WHERE row_id = ?1 AND status = 'inflight'";
@@ -179,7 +179,7 @@ fn settle_one(connection: &Connection, settle: &Settle) -> Result<usize, StoreEr
             .execute(params![row, reason])?,
         RowMove::Retry {
             error,
-            waits: Waits::Window(_),
+            waits: Waits::Window(_) | Waits::Broker,
         } => connection
             .prepare_cached(RETRY_IN_PLACE)?
             .execute(params![row, error])?,

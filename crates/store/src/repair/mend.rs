@@ -204,7 +204,7 @@ fn mentions(envelope: &Json) -> String {
 }
 
 /// A name that no other mesh has.
-fn safe_name(mesh: MeshId) -> String {
+pub(super) fn safe_name(mesh: MeshId) -> String {
     format!("mesh.{mesh}").to_lowercase()
 }
 

@@ -1,6 +1,7 @@
 //! Rows of `mesh` that were lost are made again: every other table names its mesh, and the home knows the rest.
-
-use std::collections::BTreeMap;
+//!
+//! A row that is there under an id which nothing else has is the lost one with a changed cell. A new mesh that a start has
+//! begun in its place, and that nobody has used, makes way.
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{MemberId, MeshId};
@@ -8,7 +9,9 @@ use heddle_core::names::{MemberName, MeshName};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use ulid::Ulid;
 
+use super::mend::safe_name;
 use crate::backup::has_table;
+use crate::meshless::{Meshless, is_without_home, meshless, tables};
 
 /// What a home knows of its meshes beside its store: its settings and its keys.
 #[derive(Debug, Clone)]
@@ -31,16 +34,25 @@ pub struct RepairHints {
     pub person: MemberName,
 }
 
-/// Tables that name a mesh in every home that was ever started.
-const NAMES: [&str; 5] = [
+/// Tables that a home fills by itself: a mesh that only they name holds nothing that anybody wrote.
+const BY_ITSELF: [&str; 6] = [
     "agent",
-    "outbox_sender",
-    "lamport_clock",
     "roster",
     "delivery",
+    "outbox_reach",
+    "mesh_window",
+    "lamport_clock",
 ];
 const HOMES: &str = "SELECT count(*) FROM mesh WHERE name = ?1";
-const SENDER: &str = "SELECT member_id FROM outbox_sender WHERE mesh_id = ?1 LIMIT 1";
+// The most: one of them may be damaged as well.
+const SENDER: &str = "
+    SELECT member_id FROM (
+        SELECT member_id FROM outbox_sender WHERE mesh_id = ?1
+        UNION ALL SELECT member_id FROM outbox WHERE mesh_id = ?1)
+    WHERE length(member_id) = 16 GROUP BY member_id ORDER BY count(*) DESC LIMIT 1";
+const NAMED: &str = "SELECT mesh_id, name, broker_url IS NULL FROM mesh ORDER BY mesh_id";
+const MOVE: &str = "UPDATE mesh SET mesh_id = ?2 WHERE mesh_id = ?1";
+const NAME_HOME: &str = "UPDATE mesh SET name = ?2 WHERE mesh_id = ?1";
 const WRITER: &str = "SELECT updated_by FROM state_kv WHERE mesh_id = ?1
     UNION ALL SELECT peer FROM memory WHERE mesh_id = ?1 LIMIT 1";
 const ROSTER: &str = "SELECT document FROM roster WHERE mesh_id = ?1";
@@ -61,36 +73,153 @@ pub(super) fn has_home(new: &Connection, hints: &RepairHints) -> rusqlite::Resul
     Ok(count > 0)
 }
 
-/// Makes the rows that can be made; how many. A mesh whose member nobody knows is none.
+/// What became of the meshes.
+#[derive(Debug, Default)]
+pub(super) struct Again {
+    pub(super) made: u64,
+    /// Those that nobody can name any more, in words.
+    pub(super) left: Vec<String>,
+}
+
+/// Makes the rows that can be made. `is_torn`: rows of the list itself could not be read.
 pub(super) fn make_again(
     new: &Connection,
     hints: &RepairHints,
+    is_torn: bool,
+    now: WallMs,
+) -> rusqlite::Result<Again> {
+    let mut again = Again::default();
+    if !has_table(new, "op_inbox")? || !has_table(new, "mesh_publish")? {
+        return Ok(again);
+    }
+    for lost in meshless(new)? {
+        if !is_torn && !lost.is_mesh() && !is_without_home(new, &hints.home)? {
+            continue;
+        }
+        match one_again(new, &lost, hints, now)? {
+            0 if lost.is_mesh() => again.left.push(lost.in_words()),
+            made => again.made += made,
+        }
+    }
+    if !has_home(new, hints)? {
+        again.made += name_home(new, hints)?;
+    }
+    Ok(again)
+}
+
+fn one_again(
+    new: &Connection,
+    lost: &Meshless,
+    hints: &RepairHints,
     now: WallMs,
 ) -> rusqlite::Result<u64> {
-    if !has_table(new, "op_inbox")? || !has_table(new, "mesh_publish")? {
+    let mesh = lost.mesh;
+    let hint = hints.elsewhere.iter().find(|hint| hint.mesh == mesh);
+    if let Some(under) = changed_row(new, hint, hints)? {
+        return Ok(new.execute(MOVE, params![under, mesh.0.to_bytes()])? as u64);
+    }
+    let Some(member) = member_of(new, mesh, hint)? else {
         return Ok(0);
+    };
+    if hint.is_none() && is_used(lost.tables.iter().map(|(table, _)| table.as_str())) {
+        make_way(new, hints)?;
     }
-    let mut made = 0;
-    for mesh in unknown(new)? {
-        let hint = hints.elsewhere.iter().find(|hint| hint.mesh == mesh);
-        let has_home = has_home(new, hints)?;
-        let name = match hint {
-            Some(hint) => &hint.name,
-            // A mesh that is neither in the settings nor the home's own has no name any more.
-            None if has_home => continue,
-            None => &hints.home,
+    let is_shared: bool = new.query_row(IS_SHARED, [mesh.0.to_bytes()], |row| row.get(0))?;
+    let name = match hint {
+        Some(hint) => hint.name.clone(),
+        None if !has_home(new, hints)? => hints.home.clone(),
+        // One that has others and is not in the settings may be anybody's: it must not become one of this home's own.
+        None if is_shared => return Ok(0),
+        None => match MeshName::parse(&safe_name(mesh)) {
+            Ok(name) => name,
+            Err(_) => return Ok(0),
+        },
+    };
+    let called = hint.and_then(|hint| hint.member_name.clone());
+    let called = match called {
+        Some(called) => called,
+        None => name_of(new, mesh, member)?.unwrap_or_else(|| hints.person.clone()),
+    };
+    one(new, (mesh, &name), (member, &called), hint, now)
+}
+
+fn is_used<'t>(mut tables: impl Iterator<Item = &'t str>) -> bool {
+    tables.any(|table| !BY_ITSELF.contains(&table))
+}
+
+/// Which tables name this mesh.
+fn named_in(new: &Connection, mesh: &[u8]) -> rusqlite::Result<Vec<String>> {
+    let mut named = Vec::new();
+    for table in tables(new)? {
+        let sql = format!("SELECT 1 FROM {table:?} WHERE mesh_id = ?1");
+        if new.prepare(&sql)?.exists([mesh])? {
+            named.push(table);
+        }
+    }
+    Ok(named)
+}
+
+/// The row that can be the lost one: nothing stands under its id. A start has given every other one a mailbox.
+fn changed_row(
+    new: &Connection,
+    hint: Option<&MeshHint>,
+    hints: &RepairHints,
+) -> rusqlite::Result<Option<Vec<u8>>> {
+    for (id, name, is_own) in listed(new)? {
+        let is_it = match hint {
+            Some(hint) => name == hint.name.as_str(),
+            None => {
+                is_own
+                    && hints
+                        .elsewhere
+                        .iter()
+                        .all(|hint| name != hint.name.as_str())
+            }
         };
-        let Some(member) = member_of(new, mesh, hint)? else {
+        if is_it && named_in(new, &id)?.is_empty() {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+/// A mesh that was begun in the place of the lost one, and in which nobody has written anything.
+fn make_way(new: &Connection, hints: &RepairHints) -> rusqlite::Result<()> {
+    for (id, name, is_own) in listed(new)? {
+        let named = named_in(new, &id)?;
+        if name != hints.home.as_str() || !is_own || is_used(named.iter().map(String::as_str)) {
             continue;
-        };
-        let called = hint.and_then(|hint| hint.member_name.clone());
-        let called = match called {
-            Some(called) => called,
-            None => name_of(new, mesh, member)?.unwrap_or_else(|| hints.person.clone()),
-        };
-        made += one(new, (mesh, name), (member, &called), hint, now)?;
+        }
+        for table in named.iter().map(String::as_str).chain(["mesh"]) {
+            new.execute(&format!("DELETE FROM {table:?} WHERE mesh_id = ?1"), [&id])?;
+        }
     }
-    Ok(made)
+    Ok(())
+}
+
+/// The home's own mesh is the first that it ever had.
+fn name_home(new: &Connection, hints: &RepairHints) -> rusqlite::Result<u64> {
+    let is_known = |name: &str| {
+        hints
+            .elsewhere
+            .iter()
+            .any(|hint| name == hint.name.as_str())
+    };
+    let mut all = listed(new)?.into_iter();
+    match all.find(|(_, name, is_own)| *is_own && !is_known(name)) {
+        Some((id, ..)) => Ok(new.execute(NAME_HOME, params![id, hints.home.as_str()])? as u64),
+        None => Ok(0),
+    }
+}
+
+/// In the order in which they were made: their ids begin with the time.
+fn listed(new: &Connection) -> rusqlite::Result<Vec<(Vec<u8>, String, bool)>> {
+    let mut statement = new.prepare(NAMED)?;
+    let rows = statement.query_map([], |row| {
+        let name = String::from_utf8_lossy(row.get_ref(1)?.as_bytes()?).into_owned();
+        Ok((row.get(0)?, name, row.get(2)?))
+    })?;
+    rows.collect()
 }
 
 fn one(
@@ -122,26 +251,6 @@ fn one(
         ],
     )?;
     Ok(made as u64)
-}
-
-/// Meshes that rows name and that are not in the list, those with the most rows first.
-fn unknown(new: &Connection) -> rusqlite::Result<Vec<MeshId>> {
-    let mut counts: BTreeMap<[u8; 16], usize> = BTreeMap::new();
-    for table in NAMES {
-        let sql = format!(
-            "SELECT mesh_id FROM {table} WHERE length(mesh_id) = 16
-             AND NOT EXISTS (SELECT 1 FROM mesh WHERE mesh.mesh_id = {table}.mesh_id)"
-        );
-        let mut statement = new.prepare(&sql)?;
-        let rows = statement.query_map([], |row| row.get::<_, [u8; 16]>(0))?;
-        for mesh in rows {
-            *counts.entry(mesh?).or_default() += 1;
-        }
-    }
-    let mut found: Vec<([u8; 16], usize)> = counts.into_iter().collect();
-    found.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let id = |(bytes, _): ([u8; 16], usize)| MeshId(Ulid::from_bytes(bytes));
-    Ok(found.into_iter().map(id).collect())
 }
 
 /// Who we are in it: as the settings say, as whoever sent from here, or in a mesh of one's own as whoever wrote.

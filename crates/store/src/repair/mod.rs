@@ -13,6 +13,7 @@ mod meshes;
 mod pages;
 mod relist;
 mod salvage;
+mod strays;
 mod tasks;
 mod vectors;
 
@@ -29,8 +30,10 @@ use crate::backup::{
     BackupError, begin_new_life, has_table, issued, keep_blobs_of, named, problem_of,
 };
 use crate::blobs::Blobs;
+use crate::changed_ops;
 use crate::error::StoreError;
 use crate::inbox::mark_all;
+use crate::meshless::{Meshless, is_without_home, meshless, without_home};
 use crate::park::{self, Exchange, open_old};
 use crate::schema;
 use crate::senseless::senseless;
@@ -74,6 +77,8 @@ pub struct Repaired {
     pub relisted: bool,
     /// Rows of `mesh` that were made again from what the other tables and the settings say.
     pub meshes_made: u64,
+    /// Meshes of which rows are there and that nobody can name any more, in words.
+    pub meshes_left: Vec<String>,
     pub tasks: RepairedTasks,
     /// Rows that came over and could not be read all the same, by name: only the damaged file has them.
     pub unreadable: Vec<String>,
@@ -92,7 +97,7 @@ pub fn repair(
     clear_leftovers(&data).map_err(BackupError::io("prepared", &data))?;
     data.symlink_metadata()
         .map_err(BackupError::io("read", &data))?;
-    let Some(problem) = problem_to_mend(&data)? else {
+    let Some(problem) = problem_to_mend(&data, hints)? else {
         return Ok(None);
     };
     let old = readable(&data)?;
@@ -140,7 +145,8 @@ pub fn repair(
         tables: filled.tables,
         incarnation,
         relisted: was_relisted,
-        meshes_made: filled.meshes_made,
+        meshes_made: filled.again.made,
+        meshes_left: filled.again.left,
         tasks: filled.tasks,
         unreadable,
     }))
@@ -183,14 +189,19 @@ enum Problem {
 }
 
 /// What is wrong with the file; `None` where nothing is. What a newer program has written is not ours to mend.
-fn problem_to_mend(data: &Path) -> Result<Option<Problem>, BackupError> {
+fn problem_to_mend(data: &Path, hints: &RepairHints) -> Result<Option<Problem>, BackupError> {
     match condition_of(data) {
         // A home with such a file is not started, and not begun anew by itself.
         Condition::New => Err(BackupError::Empty {
             path: data.to_owned(),
         }),
         Condition::Fit => {
-            let found = senseless(&open_old(data)?)?;
+            let connection = open_old(data)?;
+            let mut found = senseless(&connection)?;
+            found.extend(meshless(&connection)?.iter().map(Meshless::in_words));
+            if is_without_home(&connection, &hints.home)? {
+                found.push(without_home(&hints.home));
+            }
             Ok((!found.is_empty()).then(|| Problem::Rows(found.join("; "))))
         }
         Condition::Newer { found, known } => Err(BackupError::Newer {
@@ -277,7 +288,7 @@ fn steps_of(old: &Connection, data: &Path) -> Result<&'static [Migration], Backu
 
 struct Filled {
     tables: Vec<Kept>,
-    meshes_made: u64,
+    again: meshes::Again,
     tasks: RepairedTasks,
     unreadable: Vec<String>,
 }
@@ -299,18 +310,19 @@ fn fill(
     let has_lost_meshes = kept
         .iter()
         .any(|kept| kept.table == "mesh" && !kept.is_whole());
-    let meshes_made = if has_lost_meshes {
-        meshes::make_again(&transaction, hints, now)?
-    } else {
-        0
-    };
+    let again = meshes::make_again(&transaction, hints, has_lost_meshes, now)?;
+    strays::settle(&transaction, hints, &mut kept)?;
     mend::settle(&transaction, hints)?;
     // First: which rows are ahead of a clock that is right.
     stamps::settle(&transaction)?;
     let mut unreadable = take_out_unreadable(&transaction, &mut kept)?;
-    let (tasks, gone) = tasks::fold(&transaction, &mut kept)?;
+    let (tasks, gone) = tasks::fold(&transaction, &mut kept, now)?;
     unreadable.extend(gone);
-    let is_whole = kept.iter().all(Kept::is_whole);
+    if after::has_column(&transaction, "memory", "digest")? {
+        let said = changed_ops::say_again(&transaction, now);
+        said.map_err(|error| BackupError::Prepare(error.to_string()))?;
+    }
+    let is_whole = kept.iter().all(Kept::is_whole) && tasks.behind == 0;
     after::agree(&transaction, is_whole)?;
     if kept
         .iter()
@@ -332,7 +344,7 @@ fn fill(
     transaction.commit()?;
     Ok(Filled {
         tables: kept,
-        meshes_made,
+        again,
         tasks,
         unreadable,
     })

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use rusqlite::Connection;
 use ulid::Ulid;
@@ -10,7 +11,7 @@ use super::Kept;
 use super::after::has_column;
 use crate::backup::{BackupError, has_table};
 use crate::data::seal::is_sealed;
-use crate::data::{Refolded, fold_tasks_anew};
+use crate::data::{Refolded, Salvaged, fold_tasks_anew};
 
 const OPS: &str = "task_op";
 /// What is folded from the ops.
@@ -31,6 +32,8 @@ const STUCK: &str = "
 pub struct RepairedTasks {
     /// Their history was lost; they stand as they stood.
     pub restated: u64,
+    /// Their rows knew of steps that are not here any more.
+    pub behind: u64,
     /// Too little was left of them: how many, and the titles of the first.
     pub dropped: u64,
     pub dropped_titles: Vec<String>,
@@ -44,6 +47,7 @@ pub struct RepairedTasks {
 pub(super) fn fold(
     new: &Connection,
     kept: &mut [Kept],
+    now: WallMs,
 ) -> Result<(RepairedTasks, Vec<String>), BackupError> {
     if !has_table(new, OPS)? {
         return Ok(Default::default());
@@ -53,13 +57,13 @@ pub(super) fn fold(
     let has_lost = kept
         .iter()
         .any(|kept| kept.table == OPS && !kept.is_whole());
-    let told = fold_anew(new, has_lost, &own)?;
+    let told = fold_anew(new, (has_lost, now), &own)?;
     if let Some(ops) = kept.iter_mut().find(|kept| kept.table == OPS) {
         ops.rows = ops.rows.saturating_sub(told.bad_ops);
         ops.refused += told.bad_ops;
     }
     // What is folded from ops that are all here is all here.
-    if !has_lost && told.bad_ops == 0 {
+    if !has_lost && told.bad_ops == 0 && told.behind == 0 {
         for kept in kept
             .iter_mut()
             .filter(|kept| FOLDED.contains(&kept.table.as_str()))
@@ -75,6 +79,7 @@ pub(super) fn fold(
     let gone = gone.map(|title| format!("task {title:?}")).collect();
     let tasks = RepairedTasks {
         restated: told.restated,
+        behind: told.behind,
         dropped: told.dropped.len() as u64,
         from_log: told.from_log.len() as u64,
         stuck: if has_kinds { stuck(new)? } else { Vec::new() },
@@ -91,15 +96,19 @@ const GIVE_BACK: &str = "
 /// A file of before rows had digests has the columns while it is folded, and gets digests when it is next opened.
 fn fold_anew(
     new: &Connection,
-    has_lost: bool,
+    (has_lost_ops, now): (bool, WallMs),
     own: &BTreeSet<MeshId>,
 ) -> Result<Refolded, BackupError> {
     let has_digests = has_column(new, "tasks", "digest")?;
     if !has_digests {
         new.execute_batch(LEND)?;
     }
-    let is_sealed = has_digests && is_sealed(new)?;
-    let told = fold_tasks_anew(new, has_lost, is_sealed, |mesh| own.contains(&mesh))
+    let salvaged = Salvaged {
+        has_lost_ops,
+        is_sealed: has_digests && is_sealed(new)?,
+        now,
+    };
+    let told = fold_tasks_anew(new, salvaged, |mesh| own.contains(&mesh))
         .map_err(|error| BackupError::Prepare(error.to_string()))?;
     new.flush_prepared_statement_cache();
     if !has_digests {

@@ -71,8 +71,30 @@ struct Open {
     op: Vec<u8>,
 }
 
+/// An op and where it stands in the log.
+#[derive(Clone, Copy)]
+pub(super) struct Placed<'o> {
+    pub(super) op_id: &'o str,
+    pub(super) epoch: i64,
+    pub(super) seq: i64,
+    pub(super) sender: &'o str,
+    pub(super) op: &'o [u8],
+}
+
+impl Open {
+    fn placed(&self) -> Placed<'_> {
+        Placed {
+            op_id: &self.op_id,
+            epoch: self.epoch,
+            seq: self.seq,
+            sender: &self.sender,
+            op: &self.op,
+        }
+    }
+}
+
 /// What is to be written at an op's row.
-enum Fate {
+pub(super) enum Fate {
     Applied {
         changed: bool,
     },
@@ -97,11 +119,8 @@ impl Store {
 
     /// Whether any op waits to be applied.
     pub async fn has_waiting_ops(&self, mesh: MeshId) -> Result<bool, StoreError> {
-        self.read_few(move |connection| {
-            let mut statement = connection.prepare_cached(OPEN)?;
-            Ok(statement.exists(params![mesh.0.to_bytes(), "waiting", 1])?)
-        })
-        .await
+        self.read_few(move |connection| any_waits(connection, mesh))
+            .await
     }
 
     /// The ops that were set aside, in the order of the log.
@@ -147,9 +166,14 @@ impl Store {
     }
 }
 
+pub(super) fn any_waits(connection: &Connection, mesh: MeshId) -> Result<bool, StoreError> {
+    let mut statement = connection.prepare_cached(OPEN)?;
+    Ok(statement.exists(params![mesh.0.to_bytes(), "waiting", 1])?)
+}
+
 /// What a failing op takes along.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Undo {
+pub(super) enum Undo {
     Batch,
     Op,
 }
@@ -182,36 +206,13 @@ fn apply_all(
     (limit, now): (usize, WallMs),
     undo: Undo,
 ) -> Result<AppliedOps, StoreError> {
-    let mut batch = Batch {
-        connection,
-        mesh,
-        now,
-        undo,
-        clock: clock_of(connection, mesh)?,
-        report: AppliedOps::default(),
-    };
-    let before = batch.clock;
+    let mut batch = Batch::begin(connection, mesh, now, undo)?;
     let waiting = open(connection, mesh, "waiting", limit)?;
     batch.report.more = waiting.len() == limit;
     for row in &waiting {
-        batch.take_one(row)?;
+        batch.take_one(row.placed())?;
     }
-    let mut news = batch.report.applied;
-    while news > 0 {
-        let AppliedOps {
-            applied, parked, ..
-        } = batch.report;
-        for row in open(connection, mesh, "parked", OPS_PARKED_TRIED_MAX)? {
-            batch.take_one(&row)?;
-        }
-        // Those that are parked still were counted when they came.
-        batch.report.parked = parked;
-        news = batch.report.applied - applied;
-    }
-    if batch.clock != before {
-        set_clock(connection, mesh, batch.clock)?;
-    }
-    Ok(batch.report)
+    batch.end()
 }
 
 fn open(
@@ -242,28 +243,79 @@ fn read_open(row: &Row<'_>) -> Result<Open, StoreError> {
 }
 
 /// One batch at work.
-struct Batch<'c> {
+pub(super) struct Batch<'c> {
     connection: &'c Connection,
     mesh: MeshId,
     now: WallMs,
     undo: Undo,
+    /// As it was before the batch.
+    before: ClockRow,
     /// As the ops so far have left it; written once.
     clock: ClockRow,
     report: AppliedOps,
 }
 
-impl Batch<'_> {
-    fn take_one(&mut self, row: &Open) -> Result<(), StoreError> {
+impl<'c> Batch<'c> {
+    pub(super) fn begin(
+        connection: &'c Connection,
+        mesh: MeshId,
+        now: WallMs,
+        undo: Undo,
+    ) -> Result<Self, StoreError> {
+        let clock = clock_of(connection, mesh)?;
+        Ok(Self {
+            connection,
+            mesh,
+            now,
+            undo,
+            before: clock,
+            clock,
+            report: AppliedOps::default(),
+        })
+    }
+
+    /// What was parked is tried again for as long as that brings anything new; and the clock is written.
+    pub(super) fn end(mut self) -> Result<AppliedOps, StoreError> {
+        let mut news = self.report.applied;
+        while news > 0 {
+            let AppliedOps {
+                applied, parked, ..
+            } = self.report;
+            for row in open(self.connection, self.mesh, "parked", OPS_PARKED_TRIED_MAX)? {
+                self.take_one(row.placed())?;
+            }
+            // Those that are parked still were counted when they came.
+            self.report.parked = parked;
+            news = self.report.applied - applied;
+        }
+        if self.clock != self.before {
+            set_clock(self.connection, self.mesh, self.clock)?;
+        }
+        Ok(self.report)
+    }
+
+    fn take_one(&mut self, row: Placed<'_>) -> Result<(), StoreError> {
         let fate = match self.undo {
-            Undo::Batch => fate(self.connection, self.mesh, &mut self.clock, row)?,
+            Undo::Batch => self.fate(row)?,
             Undo::Op => self.fate_alone(row)?,
         };
+        if let Fate::Applied { .. } = fate {
+            let cells = params![self.mesh.0.to_bytes(), row.epoch, row.seq, self.now.0];
+            self.connection.prepare_cached(APPLIED)?.execute(cells)?;
+        }
+        self.settle(row, fate)
+    }
+
+    pub(super) fn fate(&mut self, row: Placed<'_>) -> Result<Fate, StoreError> {
+        fate(self.connection, self.mesh, &mut self.clock, row)
+    }
+
+    /// Counts it, and says at its row why it was not applied.
+    pub(super) fn settle(&mut self, row: Placed<'_>, fate: Fate) -> Result<(), StoreError> {
         let (connection, report) = (self.connection, &mut self.report);
         let place = (self.mesh.0.to_bytes(), row.epoch, row.seq);
         match fate {
             Fate::Applied { changed } => {
-                let cells = params![place.0, place.1, place.2, self.now.0];
-                connection.prepare_cached(APPLIED)?.execute(cells)?;
                 report.applied += u64::from(changed);
                 report.passed += u64::from(!changed);
             }
@@ -288,10 +340,10 @@ impl Batch<'_> {
     }
 
     /// In a savepoint of its own: what fails takes nothing along.
-    fn fate_alone(&mut self, row: &Open) -> Result<Fate, StoreError> {
+    fn fate_alone(&mut self, row: Placed<'_>) -> Result<Fate, StoreError> {
         let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
         run("SAVEPOINT heddle_op")?;
-        let fate = match fate(self.connection, self.mesh, &mut self.clock, row) {
+        let fate = match self.fate(row) {
             Ok(fate) => fate,
             Err(error) if is_of_this_op(&error) => {
                 run("ROLLBACK TO heddle_op")?;
@@ -321,9 +373,9 @@ fn fate(
     connection: &Connection,
     mesh: MeshId,
     clock: &mut ClockRow,
-    row: &Open,
+    row: Placed<'_>,
 ) -> Result<Fate, StoreError> {
-    let mut op = match DataOp::parse(&row.op) {
+    let mut op = match DataOp::parse(row.op) {
         Ok(op) => op,
         Err(error) => return Ok(Fate::Quarantined(error.to_string())),
     };
@@ -354,7 +406,7 @@ fn fate(
 }
 
 /// A rule of the tables or a row that cannot be read: this op's fault, or that of what it is about.
-fn is_of_this_op(error: &StoreError) -> bool {
+pub(super) fn is_of_this_op(error: &StoreError) -> bool {
     match error {
         StoreError::Corrupt(_) => true,
         StoreError::Sqlite(error) => {

@@ -43,8 +43,8 @@ pub struct ReceivedOps {
 }
 
 pub(crate) const INSERT: &str = "
-    INSERT INTO op_inbox (mesh_id, epoch, seq, sender, op_id, state, reason, received_at, op)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
+    INSERT INTO op_inbox (mesh_id, epoch, seq, sender, op_id, state, reason, received_at, applied_at, op)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING";
 
 /// An op that came again stands where the log has it now: its old place may be lost with an older broker. A place that
 /// another op has already stays that one's: a log that says two things of one place is not believed.
@@ -75,26 +75,56 @@ impl Store {
     ) -> Result<ReceivedOps, StoreError> {
         ops.sort_by_key(|op| op.history_id);
         // What a power cut takes is read again: cursor and rows go together.
-        self.write_relaxed(move |connection| receive(connection, mesh, own, epoch, &ops, now))
-            .await
+        self.write_relaxed(move |connection| {
+            let page = Page {
+                mesh,
+                own,
+                epoch,
+                ops: &ops,
+                now,
+            };
+            Ok(receive(connection, &page, Turn::Waits)?.0)
+        })
+        .await
     }
 }
 
-fn receive(
+/// Ops that came together, in their order.
+pub(super) struct Page<'p> {
+    pub(super) mesh: MeshId,
+    pub(super) own: MemberId,
+    pub(super) epoch: u64,
+    pub(super) ops: &'p [NewOp],
+    pub(super) now: WallMs,
+}
+
+/// When an op is applied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Some time later, from its row.
+    Waits,
+    /// In this transaction: its row says so from the beginning.
+    Now,
+}
+
+/// Also says which ops are new here, by their number on the page.
+pub(super) fn receive(
     connection: &Connection,
-    mesh: MeshId,
-    own: MemberId,
-    epoch: u64,
-    ops: &[NewOp],
-    now: WallMs,
-) -> Result<ReceivedOps, StoreError> {
-    let head = head::hear(connection, mesh, epoch)?;
+    page: &Page<'_>,
+    turn: Turn,
+) -> Result<(ReceivedOps, Vec<usize>), StoreError> {
+    let Page { mesh, own, now, .. } = *page;
+    let head = head::hear(connection, mesh, page.epoch)?;
     let mut received = ReceivedOps::default();
+    let mut fresh = Vec::new();
     let (mut cursor, mut life) = (head.log, None);
-    for op in ops {
+    for (number, op) in page.ops.iter().enumerate() {
         received.gap |= is_gap(cursor, op.previous);
         cursor = cursor.max(op.history_id);
-        let is_new = insert(connection, mesh, op, now)?;
+        let is_new = insert(connection, mesh, op, (now, turn))?;
+        if is_new {
+            fresh.push(number);
+        }
         received.stored += u64::from(is_new);
         received.duplicates += u64::from(!is_new);
         if op.sender.member != own {
@@ -123,18 +153,19 @@ fn receive(
         now.0,
     ])?;
     received.log = cursor;
-    Ok(received)
+    Ok((received, fresh))
 }
 
 fn insert(
     connection: &Connection,
     mesh: MeshId,
     op: &NewOp,
-    now: WallMs,
+    (now, turn): (WallMs, Turn),
 ) -> Result<bool, StoreError> {
-    let (state, reason, bytes) = match &op.op {
-        Ok(bytes) => ("waiting", None, bytes.as_slice()),
-        Err(why) => ("quarantined", Some(why.as_str()), [].as_slice()),
+    let (state, reason, bytes) = match (&op.op, turn) {
+        (Ok(bytes), Turn::Waits) => ("waiting", None, bytes.as_slice()),
+        (Ok(_), Turn::Now) => ("applied", None, [].as_slice()),
+        (Err(why), _) => ("quarantined", Some(why.as_str()), [].as_slice()),
     };
     let inserted = connection.prepare_cached(INSERT)?.execute(params![
         mesh.0.to_bytes(),
@@ -145,6 +176,7 @@ fn insert(
         state,
         reason,
         now.0,
+        Some(now.0).filter(|_| state == "applied"),
         bytes,
     ])?;
     if inserted == 0 {

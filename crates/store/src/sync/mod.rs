@@ -8,6 +8,7 @@ mod head;
 mod incoming;
 mod kept;
 mod outgoing;
+mod page;
 mod publish;
 mod replay;
 
@@ -19,6 +20,7 @@ pub(crate) use {
     incoming::{INSERT as INSERT_INCOMING, KNOWN_BY_ID, MOVED as MOVED_INCOMING},
     kept::{BYTES_OF, EPOCHS_READ, LET_BE, LET_BE_HOLE, PLACES_OF},
     outgoing::{CONFIRM_DONE, CONFIRM_INFLIGHT, DUE_OPS, PUT_OFF, REFUSED, UNQUEUE_OP, UPLOAD_OPS},
+    page::NOT_APPLIED,
     publish::{
         ADVANCE, BEGIN, CURSOR, FIND as PUBLISHED, FINISH, MOVE as MOVE_PUBLISH, SHARE, SNAPSHOT,
         UNSENT,

@@ -10,8 +10,9 @@ use heddle_core::clock::WallMs;
 use heddle_core::drain::RowMove;
 use heddle_core::ids::{ClientMessageId, HistoryId, MeshId, RowId};
 use heddle_core::names::AgentName;
+use heddle_core::op::is_sealed_as;
 use heddle_core::sync::{OpMove, pauses_mesh};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, ToSql, params};
 
 use crate::cells::{Cells, history_cells};
 use crate::error::StoreError;
@@ -47,14 +48,16 @@ pub struct OpSettle {
 }
 
 pub(crate) const DUE_OPS: &str = "
-    SELECT o.arrival, o.row_id, o.agent, o.client_message_id, o.payload, o.attempts, o.enqueued_at
+    SELECT o.arrival, o.row_id, o.agent, o.client_message_id, o.payload, o.attempts, o.enqueued_at,
+        o.wire_fingerprint
     FROM op_outbox q JOIN outbox o ON o.arrival = q.arrival
-    WHERE q.mesh_id = ?1 AND q.due_mono_ms <= ?2
+    WHERE q.mesh_id = ?1 AND q.due_mono_ms <= ?2 AND q.arrival > ?4
     ORDER BY q.arrival LIMIT ?3";
 
 // Of a publish that is uploaded: everything before its last op, whenever it is due.
 pub(crate) const UPLOAD_OPS: &str = "
-    SELECT o.arrival, o.row_id, o.agent, o.client_message_id, o.payload, o.attempts, o.enqueued_at
+    SELECT o.arrival, o.row_id, o.agent, o.client_message_id, o.payload, o.attempts, o.enqueued_at,
+        o.wire_fingerprint
     FROM op_outbox q JOIN outbox o ON o.arrival = q.arrival
     WHERE q.mesh_id = ?1 AND q.arrival > ?2 AND q.arrival <= coalesce((
         SELECT sent_through FROM mesh_publish WHERE mesh_id = ?1), 9223372036854775807)
@@ -78,6 +81,8 @@ pub(crate) const REFUSED: &str = "
 pub(crate) const PUT_OFF: &str =
     "UPDATE op_outbox SET due_mono_ms = ?3 WHERE mesh_id = ?1 AND arrival = ?2";
 
+const SAY_WHY: &str = "UPDATE outbox SET last_error = ?2 WHERE arrival = ?1 AND status = 'pending'";
+
 const PAUSE: &str = "UPDATE mesh SET sync_paused = 1 WHERE mesh_id = ?1";
 
 impl Store {
@@ -90,12 +95,28 @@ impl Store {
         items_max: usize,
         bytes_max: usize,
     ) -> Result<Vec<DueOp>, StoreError> {
+        self.due_ops_behind(mesh, 0, now, items_max, bytes_max)
+            .await
+    }
+
+    /// Of those behind an arrival.
+    pub async fn due_ops_behind(
+        &self,
+        mesh: MeshId,
+        after: i64,
+        now: Duration,
+        items_max: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<DueOp>, StoreError> {
         let (ops, damaged) = self
             .read(move |connection| {
                 if super::head::read(connection, mesh)?.paused {
                     return Ok((Vec::new(), Vec::new()));
                 }
-                due(connection, mesh, now, items_max, bytes_max)
+                let now_ms = i64::try_from(now.as_millis()).unwrap_or(NEVER - 1);
+                let mesh = mesh.0.to_bytes();
+                let which = params![mesh, now_ms, limit(items_max), after];
+                some(connection, DUE_OPS, which, bytes_max)
             })
             .await?;
         for (arrival, why) in damaged {
@@ -110,6 +131,9 @@ impl Store {
                     arrival,
                     NEVER
                 ])?;
+                connection
+                    .prepare_cached(SAY_WHY)?
+                    .execute(params![arrival, why])?;
                 Ok(())
             };
             self.write(put_off).await?;
@@ -128,8 +152,8 @@ impl Store {
     ) -> Result<Vec<DueOp>, StoreError> {
         self.read(move |connection| {
             let after = i64::try_from(after).unwrap_or(i64::MAX);
-            let limits = (items_max, bytes_max);
-            Ok(some(connection, UPLOAD_OPS, mesh, after, limits)?.0)
+            let which = params![mesh.0.to_bytes(), after, limit(items_max)];
+            Ok(some(connection, UPLOAD_OPS, which, bytes_max)?.0)
         })
         .await
     }
@@ -160,28 +184,19 @@ impl Store {
 
 type Due = (Vec<DueOp>, Vec<(i64, String)>);
 
-fn due(
-    connection: &Connection,
-    mesh: MeshId,
-    now: Duration,
-    items_max: usize,
-    bytes_max: usize,
-) -> Result<Due, StoreError> {
-    let now_ms = i64::try_from(now.as_millis()).unwrap_or(NEVER - 1);
-    some(connection, DUE_OPS, mesh, now_ms, (items_max, bytes_max))
+fn limit(items_max: usize) -> i64 {
+    i64::try_from(items_max.max(1)).unwrap_or(i64::MAX)
 }
 
 /// As many as both bounds allow, and at least one if there is one; and those that cannot be read.
 fn some(
     connection: &Connection,
     sql: &str,
-    mesh: MeshId,
-    bound: i64,
-    (items_max, bytes_max): (usize, usize),
+    which: &[&dyn ToSql],
+    bytes_max: usize,
 ) -> Result<Due, StoreError> {
-    let limit = i64::try_from(items_max.max(1)).unwrap_or(i64::MAX);
     let mut statement = connection.prepare_cached(sql)?;
-    let mut rows = statement.query(params![mesh.0.to_bytes(), bound, limit])?;
+    let mut rows = statement.query(which)?;
     let (mut ops, mut damaged, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
     while let Some(row) = rows.next()? {
         match read_op(row) {
@@ -201,7 +216,7 @@ fn some(
 
 fn read_op(row: &Row<'_>) -> Result<DueOp, StoreError> {
     let mut cells = Cells::of("outbox", row);
-    Ok(DueOp {
+    let op = DueOp {
         arrival: cells.get()?,
         row: RowId(cells.ulid()?),
         agent: cells.parsed(AgentName::parse)?,
@@ -209,7 +224,13 @@ fn read_op(row: &Row<'_>) -> Result<DueOp, StoreError> {
         payload: cells.get()?,
         attempts: cells.get()?,
         enqueued_at: cells.wall()?,
-    })
+    };
+    // A disk that changed a letter of it must not have the last word: everybody else would keep what nobody wrote.
+    if !is_sealed_as(&op.payload, cells.fingerprint()?) {
+        let why = "damaged: its bytes are not those of the change that was made, so it is not sent; `heddle down` and `heddle doctor --repair` send what its row holds in its place";
+        return Err(StoreError::Corrupt(why.to_owned()));
+    }
+    Ok(op)
 }
 
 fn place_of(settle: &OpSettle) -> Option<HistoryId> {

@@ -7,7 +7,7 @@ use heddle_core::names::{MemberName, MeshName};
 use heddle_store::{BackupError, RepairHints, Store, back_up, repair, restore};
 use rusqlite::Connection;
 
-use crate::fixture::{Fixture, NOW, open};
+use crate::fixture::{Fixture, NOW, agent, open};
 use crate::park::damage;
 
 fn beside(fixture: &Fixture, name: &str) -> PathBuf {
@@ -152,12 +152,13 @@ fn hints() -> RepairHints {
 
 #[tokio::test]
 async fn a_repair_without_a_mesh_that_can_be_read_changes_nothing() {
-    let (fixture, _) = copied().await;
-    assert_eq!(
-        repair(&fixture.path(), &fixture.blobs(), &hints(), NOW).unwrap(),
-        None
-    );
-    damage(&fixture.path(), "outbox");
+    let fixture = Fixture::new();
+    // Nothing says who we were in its mesh, and nothing of it can be used without that.
+    let mailbox = fixture
+        .store
+        .register_agent(fixture.mesh, agent("planner"), NOW);
+    mailbox.await.unwrap();
+    fixture.store.stop();
     let before = fs::read(fixture.path()).unwrap();
     let refused = repair(&fixture.path(), &fixture.blobs(), &hints(), NOW).unwrap_err();
     assert!(

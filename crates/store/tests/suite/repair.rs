@@ -132,10 +132,10 @@ async fn lf_39_an_op_whose_bytes_are_none_does_not_come_over() {
 #[tokio::test]
 async fn lf_39_tasks_of_a_shared_mesh_whose_ops_are_lost_wait_for_the_log() {
     let (fixture, _) = with_tasks().await;
+    publish(&fixture).await;
     fixture.store.stop();
     let raw = fixture.raw();
-    raw.execute("UPDATE mesh SET kind = 'shared_owner', log_seq = 5", [])
-        .unwrap();
+    raw.execute("UPDATE mesh SET log_seq = 5", []).unwrap();
     drop(raw);
     damage(&fixture.path(), "task_op");
     let told = mend(&fixture);
@@ -149,6 +149,96 @@ async fn lf_39_tasks_of_a_shared_mesh_whose_ops_are_lost_wait_for_the_log() {
     let seq = "SELECT log_seq FROM mesh";
     let seq = fixture.raw().query_row(seq, [], |row| row.get::<_, i64>(0));
     assert_eq!(seq.unwrap(), 0);
+}
+
+async fn publish(fixture: &Fixture) {
+    let (store, mesh) = (&fixture.store, fixture.mesh);
+    store.begin_publish(mesh, NOW).await.unwrap();
+    loop {
+        let step = store.step_publish(mesh, NOW).await.unwrap().unwrap();
+        if step.finished_at.is_some() {
+            break;
+        }
+    }
+}
+
+fn rows_of(fixture: &Fixture) -> String {
+    let rows = "SELECT group_concat(hex(task_id) || status || title || lamport || coalesce(claimed_by, '') || hex(digest), '|')
+        FROM (SELECT * FROM tasks ORDER BY task_id)";
+    fixture.raw().query_row(rows, [], |row| row.get(0)).unwrap()
+}
+
+fn ops_to_send(fixture: &Fixture) -> i64 {
+    let count = "SELECT count(*) FROM op_outbox";
+    fixture
+        .raw()
+        .query_row(count, [], |row| row.get(0))
+        .unwrap()
+}
+
+/// A publish passes over what it cannot read, so that the log never hears of it: it was taken out for the log to bring.
+#[tokio::test]
+async fn lf_39_steps_that_a_publish_passed_over_are_said_again_and_go_out() {
+    let (fixture, [open, _, held, _]) = with_tasks().await;
+    let before = rows_of(&fixture);
+    // The create of one task, and the claim of another.
+    let spoil = "UPDATE task_op SET body = CAST(x'7b00' || body AS BLOB) WHERE task_id = ?1 AND (op_id = ?1) = ?2";
+    for (task, is_create) in [(open, true), (held, false)] {
+        let spoilt = fixture.raw().execute(spoil, (task.to_bytes(), is_create));
+        assert_eq!(spoilt.unwrap(), 1);
+    }
+    publish(&fixture).await;
+    let sent = ops_to_send(&fixture);
+    fixture.store.stop();
+    let told = mend(&fixture);
+    assert_eq!(
+        (told.tasks.restated, told.tasks.from_log),
+        (2, 0),
+        "{told:?}"
+    );
+    assert_eq!(rows_of(&fixture), before);
+    assert_eq!(ops_to_send(&fixture), sent + 2);
+    assert_eq!(senseless(&fixture), "");
+}
+
+/// SQLite finds nothing wrong with a file that a row is gone from. The next step would be folded without it.
+#[tokio::test]
+async fn lf_39_a_lost_step_of_a_task_is_noticed_and_said_again() {
+    for is_create in [true, false] {
+        let (fixture, [_, _, held, _]) = with_tasks().await;
+        let before = rows_of(&fixture);
+        fixture.store.stop();
+        let lose = "DELETE FROM task_op WHERE task_id = ?1 AND (op_id = ?1) = ?2";
+        let lost = fixture.raw().execute(lose, (held.to_bytes(), is_create));
+        assert_eq!(lost.unwrap(), 1);
+        assert!(
+            senseless(&fixture).contains(&held.to_string()),
+            "{}",
+            senseless(&fixture)
+        );
+        let told = mend(&fixture);
+        assert_eq!(told.tasks.restated, 1, "{told:?}");
+        assert_eq!(rows_of(&fixture), before);
+        assert_eq!(senseless(&fixture), "");
+    }
+}
+
+#[tokio::test]
+async fn lf_39_a_lost_row_of_a_task_is_noticed_and_folded_from_its_steps() {
+    let (fixture, [_, _, held, _]) = with_tasks().await;
+    let before = rows_of(&fixture);
+    fixture.store.stop();
+    let raw = fixture.raw();
+    let lost = raw.execute("DELETE FROM tasks WHERE task_id = ?1", [held.to_bytes()]);
+    assert_eq!(lost.unwrap(), 1);
+    drop(raw);
+    assert!(
+        senseless(&fixture).contains(&held.to_string()),
+        "{}",
+        senseless(&fixture)
+    );
+    mend(&fixture);
+    assert_eq!(rows_of(&fixture), before);
 }
 
 /// The doctor's word, as far as rows are concerned.

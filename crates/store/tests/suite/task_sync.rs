@@ -267,6 +267,6 @@ async fn damaged_ops_are_an_error_that_names_its_place() {
         .step_task::<()>(key, task, claim(), moment, Ok(()))
         .await;
     let error = failed.unwrap_err().to_string();
-    assert!(error.contains("task_op"), "{error}");
+    assert!(error.contains(&format!("a step of task {task}")), "{error}");
     assert_eq!(fixture.dump("task_op").len(), 1, "nothing was written");
 }

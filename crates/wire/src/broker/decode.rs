@@ -40,7 +40,7 @@ struct DeliverFrame {
 }
 
 #[derive(Deserialize)]
-struct ReplyKind<'a> {
+struct ResultKind<'a> {
     #[serde(borrow)]
     result: Cow<'a, str>,
 }
@@ -84,7 +84,7 @@ impl ServerFrame {
             return Ok(Self::Deliver { items });
         }
         if is_kind(text, "reply")? {
-            let ReplyKind { result } = serde_json::from_str(text)?;
+            let result = result_kind(text)?;
             if result == "taken" {
                 let TakenFrame { request, items } = serde_json::from_str(text)?;
                 let result = ReplyResult::Taken { items };
@@ -112,6 +112,22 @@ impl ServerFrame {
         }
         Ok(serde_json::from_str(text)?)
     }
+}
+
+/// Our own replies say right behind their type and number what they hold; only those of others are read twice.
+fn result_kind(text: &str) -> Result<Cow<'_, str>, NotAFrame> {
+    let is_digit = |c: char| c.is_ascii_digit();
+    if let Some(rest) = text.strip_prefix(r#"{"type":"reply","request":"#)
+        && let Some(rest) = rest
+            .trim_start_matches(is_digit)
+            .strip_prefix(r#","result":""#)
+        && let Some((result, _)) = rest.split_once('"')
+        && !result.contains('\\')
+    {
+        return Ok(Cow::Borrowed(result));
+    }
+    let ResultKind { result } = serde_json::from_str(text)?;
+    Ok(result)
 }
 
 /// Our own frames begin with their type; only those of others must be read to find it.
@@ -151,6 +167,30 @@ mod tests {
         let text = r#"{"type":"deliver","items":[{"history_id":"1.2","agent":"a","from":{"member":"01HZX000000000000000000001","agent":"b","member_name":"m"},"client_message_id":"x","broker_message_id":"01HZX000000000000000000002","destination_kind":"dm","destination_ref":"r","accepted_at":5,"envelope":{"v": 1}}]}"#;
         let frame = ServerFrame::parse(text).unwrap();
         assert_eq!(serde_json::to_string(&frame).unwrap(), text);
+    }
+
+    #[test]
+    fn a_reply_is_read_whatever_the_order_of_its_fields() {
+        let ours = r#"{"type":"reply","request":7,"result":"log","epoch":3,"items":[]}"#;
+        for text in [
+            ours,
+            r#"{ "type":"reply","request":7,"result":"log","epoch":3,"items":[]}"#,
+            r#"{"type":"reply","result":"log","request":7,"epoch":3,"items":[]}"#,
+            r#"{"type":"reply","request":7,"result":"\u006cog","epoch":3,"items":[]}"#,
+            r#"{"items":[],"epoch":3,"result":"log","request":7,"type":"reply"}"#,
+        ] {
+            let frame = ServerFrame::parse(text).unwrap();
+            assert_eq!(serde_json::to_string(&frame).unwrap(), ours, "{text}");
+        }
+        for bad in [
+            r#"{"type":"reply","request":7,"result":"log"#,
+            r#"{"type":"reply","request":7,"result":"log""#,
+            r#"{"type":"reply","request":-7,"result":"log","epoch":3,"items":[]}"#,
+            r#"{"type":"reply","request":,"result":"log","epoch":3,"items":[]}"#,
+            r#"{"type":"reply","request":7,"result":"dance","epoch":3,"items":[]}"#,
+        ] {
+            assert!(ServerFrame::parse(bad).is_err(), "{bad}");
+        }
     }
 
     const DELIVERY: &str = r#"{"history_id":"1.2","agent":"a","from":{"member":"01HZX000000000000000000001","agent":"b","member_name":"m"},"client_message_id":"x","broker_message_id":"01HZX000000000000000000002","destination_kind":"queue","destination_ref":"r","accepted_at":5,"envelope":{"v": 1}}"#;

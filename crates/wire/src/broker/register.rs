@@ -71,4 +71,7 @@ pub struct BrokerInviteBody {
     /// Where the broker is reached; as this request reached it by default.
     #[serde(default)]
     pub url: Option<String>,
+    /// Whether a mesh that is not there is made, which it is by default: false refuses a name that was mistyped.
+    #[serde(default)]
+    pub create: Option<bool>,
 }

@@ -51,6 +51,9 @@ pub struct InboxPage {
     /// When the broker was last heard of, where `stale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<String>,
+    /// Of an empty page: why it may be one by a slip, that no such topic or agent is known here, say. Never while `stale`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// What the agent lost since its last call; told once.
     #[serde(default)]
     pub warnings: Vec<super::WarningView>,

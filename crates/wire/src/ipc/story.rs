@@ -26,10 +26,14 @@ pub struct DataStoryView {
     pub mesh: String,
     /// The op that the id stands for; null for a key.
     pub op_id: Option<String>,
-    /// `stands`, `superseded`, `waiting`, `parked`, `quarantined`, `dropped`; `key` where a key was asked for.
+    /// `stands`, `superseded`, `waiting`, `parked`, `quarantined`, `dropped`; `key` where a key was asked for; `damaged`
+    /// of a task that is not what was written.
     pub result: String,
     /// The same in a sentence.
     pub says: String,
+    /// What mends it, where it is damaged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
     /// The request of this home that made it; null for what others made.
     pub request: Option<DataRequestView>,
     /// The rows that the op made and that have its key.

@@ -68,6 +68,9 @@ pub struct RepairView {
     /// Meshes that were lost and made again from what the other rows and the settings say.
     #[serde(default)]
     pub meshes_made: u64,
+    /// Meshes of which rows are there and that nobody can name any more, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub meshes_left: Vec<String>,
     /// Tasks whose history was lost, which stand as they stood.
     #[serde(default)]
     pub tasks_restated: u64,

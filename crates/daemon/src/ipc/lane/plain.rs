@@ -162,6 +162,8 @@ mod tests {
             ("Host: localhost", "Authorization: Bearer x"),
             ("Host: localhost", "Upgrade: websocket"),
             ("Host: localhost", "X-Unknown: 1"),
+            ("Host: localhost", "Content-Encoding: gzip"),
+            ("Host: localhost", "Content-Encoding: identity"),
             ("Host: localhost", "Host: localhost\r\n folded"),
             ("Host: localhost", "Host: local\0host"),
             ("Host: localhost", "no colon"),

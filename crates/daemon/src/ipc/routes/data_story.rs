@@ -3,7 +3,8 @@
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{ClientMessageId, OpId, Party};
 use heddle_core::lamport::PeerId;
-use heddle_store::{DataStory, OutboxFind, StoryArrival, StoryRequest, StoryRow};
+use heddle_core::task::TaskId;
+use heddle_store::{DataStory, OutboxFind, StoryArrival, StoryRequest, StoryRow, TaskDamage};
 use heddle_wire::ipc::{DataArrivalView, DataRequestView, DataRowView, DataStoryView, OutboxRow};
 use heddle_wire::problem::Problem;
 
@@ -11,6 +12,7 @@ use super::outbox::told;
 use crate::ipc::Ipc;
 use crate::mesh::MeshState;
 use crate::shared::store_problem;
+use crate::upkeep::TASK_NEXT;
 
 /// In the mesh that was named, or in the first one that knows it.
 pub(super) async fn find(
@@ -51,6 +53,7 @@ pub(super) async fn of(
         op_id: story.op.map(|op| op.to_string()),
         result: result.to_owned(),
         says,
+        next: story.damaged.map(|(task, damage)| what_mends(task, damage)),
         rows: story.rows.iter().map(|row| row_view(mesh, row)).collect(),
         request: story.request.map(request_view),
         arrival: story.arrival.map(|arrival| arrival_view(mesh, arrival)),
@@ -58,8 +61,31 @@ pub(super) async fn of(
     }))
 }
 
+fn what_mends(task: TaskId, damage: TaskDamage) -> String {
+    match damage {
+        TaskDamage::Row => {
+            format!("Its next step mends it (such as `heddle task claim {task}`). {TASK_NEXT}")
+        }
+        TaskDamage::Step | TaskDamage::Lost => TASK_NEXT.to_owned(),
+    }
+}
+
 /// What became of it: one word, one sentence.
 fn verdict(story: &DataStory) -> (&'static str, String) {
+    if let Some((task, damage)) = story.damaged {
+        let what = match damage {
+            TaskDamage::Row => {
+                "its row or its record is not what was written here, and is not served"
+            }
+            TaskDamage::Step => {
+                "one of its steps is not what was written here; its row is, and stands"
+            }
+            TaskDamage::Lost => {
+                "its row and its steps do not say the same: a row of data.db is lost"
+            }
+        };
+        return ("damaged", format!("task {task} is damaged: {what}"));
+    }
     let Some(op) = story.op else {
         return ("key", "what stands under this key now".to_owned());
     };

@@ -52,6 +52,7 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         agent: Some(owner.clone()),
         ..filter(Some(mesh.mesh.mesh), &query)?
     };
+    let wanted = wanted(&filter);
     let store = &ipc.shared.store;
     // IMPORTANT: held until the cursor has moved, or another reader of the session would be given the same.
     let _turn = match &session {
@@ -77,7 +78,9 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         moved.map_err(|error| store_problem(&error))?;
     }
     let freshness = Freshness::of(mesh);
+    let is_told = rows.is_empty() && !freshness.stale;
     ok(&InboxPage {
+        note: is_told.then(|| slip(mesh, &wanted)).flatten(),
         cursor: rows
             .last()
             .map_or(last_arrival, |row| row.arrival)
@@ -87,6 +90,33 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         stale: freshness.stale,
         as_of: freshness.as_of,
         warnings: Vec::new(),
+    })
+}
+
+/// Whom a filter names: a topic, an agent.
+fn wanted(filter: &InboxFilter) -> Vec<Address> {
+    let agent = filter.from_agent.clone().map(|agent| Address::Dm {
+        member: filter.from_member.clone(),
+        agent,
+    });
+    let topic = filter.topic.clone().map(Address::Topic);
+    topic.into_iter().chain(agent).collect()
+}
+
+/// That the mesh knows none of that name: a filter that is misspelt finds nothing either. Whoever is cut off asks nobody this.
+fn slip(mesh: &MeshState, wanted: &[Address]) -> Option<String> {
+    let is_unknown = |to: &&Address| {
+        let found = mesh.resolve(to);
+        found.is_err_and(|problem| problem.known_code() == Some(ErrorCode::UnknownRecipient))
+    };
+    let name = &mesh.mesh.name;
+    wanted.iter().find(is_unknown).map(|unknown| match unknown {
+        Address::Topic(topic) => format!(
+            "there is no topic #{topic} in mesh {name}; `heddle topic list` shows those that exist"
+        ),
+        other => format!(
+            "there is no agent {other} in mesh {name}; `heddle peers` shows those that exist"
+        ),
     })
 }
 

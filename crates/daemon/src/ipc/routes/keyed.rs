@@ -23,7 +23,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::send::idempotency_key;
+use super::send::{IDEMPOTENCY_KEY, idempotency_key};
 use crate::ipc::reply::{Refuse, json as reply};
 use crate::ipc::{Ipc, body};
 use crate::shared::{lock, store_problem};
@@ -42,12 +42,14 @@ pub(super) async fn gate(
     if request.method() != Method::POST {
         return Ok(next.run(request).await);
     }
-    let Some(id) = idempotency_key(request.headers())? else {
+    if !request.headers().contains_key(IDEMPOTENCY_KEY) {
         return Ok(next.run(request).await);
-    };
-    let id = ClientMessageId::parse(&id).map_err(|error| from_wire::invalid(error.to_string()))?;
+    }
     let (parts, incoming) = request.into_parts();
+    // Before anything is refused: a client that still writes would be cut off, and never read why.
     let bytes = body::bytes(&parts, incoming).await?;
+    let id = idempotency_key(&parts.headers)?.unwrap_or_default();
+    let id = ClientMessageId::parse(&id).map_err(|error| from_wire::invalid(error.to_string()))?;
     let again = |parts: Parts| Request::from_parts(parts, Body::from(bytes.clone()));
     // What is no request at all consumes no key: its handler says what is wrong with it.
     let Some(key) = key(&ipc, &parts, &bytes, id)? else {
@@ -134,9 +136,9 @@ fn key(
             Err(_) => return Ok(None),
         },
     };
-    // A join names the mesh that it makes.
     let path = parts.uri.path();
-    let named = fields["mesh"].as_str().filter(|_| path != super::MESH_JOIN);
+    let named = fields["mesh"].as_str();
+    let named = named.filter(|_| !super::OF_ALL_MESHES.contains(&path));
     let Ok(mesh) = ipc.shared.mesh(named) else {
         return Ok(None);
     };

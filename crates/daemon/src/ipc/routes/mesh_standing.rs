@@ -35,7 +35,9 @@ pub(super) async fn revoke(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let request = Ask::RevokeMember {
         member: found.member,
     };
-    let changed = change(&ipc, mesh, request).await?;
+    let changed = change(&ipc, mesh, request)
+        .await
+        .map_err(|problem| about(mesh, &found, problem))?;
     ok(&MeshRevokeAnswer {
         duplicate: false,
         member: found.name.to_string(),
@@ -53,7 +55,9 @@ pub(super) async fn block(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
     let request = Ask::BlockMember {
         member: found.member,
     };
-    let changed = change(&ipc, mesh, request).await?;
+    let changed = change(&ipc, mesh, request)
+        .await
+        .map_err(|problem| about(mesh, &found, problem))?;
     let role = found.role.clone();
     ok(&standing(mesh, &found, role, (true, changed)))
 }
@@ -118,6 +122,18 @@ async fn change(ipc: &Ipc, mesh: &MeshState, request: Ask) -> Result<bool, Probl
     };
     mesh.ask_for_roster(&ipc.shared).await;
     Ok(changed)
+}
+
+/// Whoever is an owner and means itself need not ask one: it is that owner who stands in the way.
+fn about(mesh: &MeshState, found: &MemberEntry, problem: Problem) -> Problem {
+    let is_own = found.member == mesh.mesh.member && found.role == Role::Owner.as_str();
+    if !is_own || problem.known_code() != Some(ErrorCode::NotOwner) {
+        return problem;
+    }
+    problem.next(
+        "This home is that owner. Make somebody else an owner with `heddle mesh grant NAME owner`, then have that one make this \
+         home a member; the home that hosts a mesh stays its owner. Nothing was changed.",
+    )
 }
 
 /// A member by its name or its id; the broker knows them.

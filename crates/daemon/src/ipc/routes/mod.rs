@@ -65,7 +65,11 @@ use route::Key;
 pub(super) const SEND: &str = "/v1/send";
 pub(super) const TOPIC_POST: &str = "/v1/topic/post";
 const AGENT_REGISTER: &str = "/v1/agent/register";
+/// What a home does with its meshes: under one key, whichever it names. A join and a create name one that is not there yet.
+const OF_ALL_MESHES: [&str; 3] = [MESH_CREATE, MESH_JOIN, MESH_PUBLISH];
+const MESH_CREATE: &str = "/v1/mesh/create";
 const MESH_JOIN: &str = "/v1/mesh/join";
+const MESH_PUBLISH: &str = "/v1/mesh/publish";
 
 pub(super) use keyed::Running;
 

@@ -28,7 +28,7 @@ static ACCEPT_SECONDS: LazyLock<metrics::Histogram> =
     LazyLock::new(|| metrics::histogram!("heddle_ipc_accept_seconds"));
 
 /// The header that carries the caller's id.
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
+pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 pub(super) async fn send(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     accept_one(&ipc, request).await

@@ -221,7 +221,7 @@ fn refused(mesh: &MeshStatus) -> Option<Wrong> {
     let changes = if count == 1 { "change" } else { "changes" };
     (count > 0).then(|| {
         let says = format!(
-            "the broker of mesh {} refuses {count} {changes} of this home, which the others do not have; `heddle doctor` says which and why",
+            "the broker of mesh {} refuses {count} {changes} of this home (or the bytes here are damaged), which the others do not have; `heddle doctor` says which and why",
             mesh.mesh
         );
         Wrong::new(format!("sync of mesh {}", mesh.mesh), says, "")

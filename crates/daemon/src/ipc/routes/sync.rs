@@ -155,7 +155,7 @@ pub(super) fn finding(mesh: &MeshState, sync: &SyncView) -> Finding {
         (false, set_aside(own, all), set_aside_next(own, all))
     } else if sync.out_refused > 0 {
         let says = format!(
-            "{} of {} changes that wait to be sent were refused by its broker; the others do not have them, everything else goes on",
+            "{} of {} changes that wait to be sent were refused by its broker or are damaged; the others do not have them, everything else goes on",
             sync.out_refused, sync.out_waiting
         );
         let next = "They are tried again by themselves, ten times in all. The reason stands at the op below; when that is mended, `heddle doctor --retry ID` sends it at once, and `heddle doctor --drop ID` keeps the change in this home only.".to_owned();

@@ -335,7 +335,7 @@ fn meshes() -> Vec<Route> {
         .takes::<MeshInviteBody>()
         .gives::<MeshInviteAnswer>(200),
         post(
-            "/v1/mesh/publish",
+            super::MESH_PUBLISH,
             publish::publish,
             "Share a personal mesh with whoever joins; the same again says how far that is",
         )
@@ -349,11 +349,10 @@ fn meshes() -> Vec<Route> {
         .takes::<MeshJoinBody>()
         .gives::<MeshJoinAnswer>(200),
         post(
-            "/v1/mesh/create",
+            super::MESH_CREATE,
             mesh::create,
             "Make a further personal mesh of this home; the same name again changes nothing",
         )
-        .keyed()
         .takes::<MeshCreateBody>()
         .gives::<MeshCreateAnswer>(200),
         post(

@@ -1,13 +1,13 @@
 //! `/v1/task/{list,get}`, and a task as every answer shows it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
-use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::RESPONSE_BYTES_MAX;
 use heddle_core::task::fold::{Claim, TaskEvent};
-use heddle_core::task::lease::left;
+use heddle_core::task::lease::{Moment, left};
 use heddle_core::task::{TaskId, TaskStatus};
 use heddle_store::{TaskFilter, TaskRow, TaskWhich};
 use heddle_wire::from_wire;
@@ -151,8 +151,18 @@ pub(super) fn until(ipc: &Ipc, row: &TaskRow, claim: &Claim) -> String {
     let clock = ipc.shared.clock.as_ref();
     let now = ipc.shared.tasks.now(clock);
     let left = left(claim.lease, row.seen.unwrap_or(now), now);
-    let left = i64::try_from(left.as_millis()).unwrap_or(i64::MAX);
-    WallMs(clock.wall().0.saturating_add(left)).to_rfc3339()
+    let end = match row.seen.filter(|seen| seen.boot == now.boot) {
+        // Counted from the one moment that stays, and not from now.
+        Some(seen) if !left.is_zero() => Moment {
+            since: seen.since + Duration::from_millis(claim.lease.get()),
+            ..seen
+        },
+        _ => Moment {
+            since: now.since + left,
+            ..now
+        },
+    };
+    ipc.shared.tasks.wall_of(clock, end).to_rfc3339()
 }
 
 fn event(mesh: &MeshState, event: &TaskEvent) -> TaskEventView {

@@ -31,7 +31,8 @@ use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 use uuid::Uuid;
 
-use super::drain::{BatchEnd, Taken, take, transmit};
+use super::drain::{Taken, take, transmit};
+use super::pause::BatchEnd;
 use super::{age, disk};
 use crate::events::Events;
 use crate::link::Live;
@@ -108,8 +109,18 @@ enum Mood {
     Commit,
     HangUp,
     Refuse(&'static str),
+    /// This id is refused with this code, and others are let in.
+    Except(&'static str, &'static str),
     /// So many distinct ids are let in; the rest has to wait so long.
     Budget(usize, Duration),
+}
+
+fn no(code: &str) -> Verdict {
+    Verdict::Refused(Refused {
+        code: code.to_owned(),
+        detail: "as told".to_owned(),
+        retry_after_ms: None,
+    })
 }
 
 /// A broker of the test's own, at the other end of a [`Live`].
@@ -177,12 +188,13 @@ impl FakeBroker {
                         live.settle_verdicts(batch, verdicts.collect(), None);
                     }
                     Mood::Refuse(code) => {
-                        let refused = Verdict::Refused(Refused {
-                            code: code.to_owned(),
-                            detail: "as told".to_owned(),
-                            retry_after_ms: None,
-                        });
-                        live.settle_verdicts(batch, vec![refused; ids.len()], None);
+                        live.settle_verdicts(batch, vec![no(code); ids.len()], None);
+                    }
+                    Mood::Except(bad, code) => {
+                        let verdicts = ids.iter();
+                        let verdicts =
+                            verdicts.map(|id| if id == bad { no(code) } else { self.commit(id) });
+                        live.settle_verdicts(batch, verdicts.collect(), None);
                     }
                 }
             }

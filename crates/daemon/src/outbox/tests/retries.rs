@@ -8,6 +8,7 @@ use heddle_core::outbox_status::OutboxStatus::{Dead, Done, Pending};
 use tempfile::TempDir;
 
 use super::super::drain::{Taken, take, transmit};
+use super::super::pause::{BatchEnd, Pause};
 use super::{FakeBroker, HOUR, Mood, START, start};
 
 #[tokio::test]
@@ -15,7 +16,7 @@ async fn dr_07_c18_a_jump_of_the_wall_retries_nothing_early_and_nothing_late() {
     let folder = TempDir::new().unwrap();
     let broker = FakeBroker::new();
     let world = start(folder.path(), START, None, 1).await;
-    broker.mood(Mood::Refuse("storage_unavailable"));
+    broker.mood(Mood::Refuse("internal"));
     let live = broker.connect();
     world.accept("a", Priority::Next).await;
     let mut due = Duration::ZERO;
@@ -192,4 +193,82 @@ async fn a_payload_that_cannot_be_read_is_parked_and_not_dead() {
     let row = world.row(bad).await;
     assert_eq!(row.attempts, 0, "nothing was sent");
     assert!(row.last_error.unwrap().starts_with("damaged"));
+}
+
+/// A broker whose database is away refuses whole batches. Rows that each waited for a time of their own, up to a minute,
+/// would be overtaken by everything that is sent after the outage.
+#[tokio::test]
+async fn what_waited_out_an_outage_of_the_broker_goes_before_what_was_sent_after_it() {
+    for code in ["storage_unavailable", "shutting_down", "daemon_busy"] {
+        let folder = TempDir::new().unwrap();
+        let broker = FakeBroker::new();
+        let world = start(folder.path(), START, None, 1).await;
+        let live = broker.connect();
+        let mut early = Vec::new();
+        for number in 0..300 {
+            let id = format!("early-{number}");
+            world.accept(&id, Priority::Next).await;
+            early.push(id);
+        }
+        broker.mood(Mood::Refuse(code));
+        for _ in 0..6 {
+            assert_eq!(
+                world.drain(&live).await,
+                1,
+                "{code}: the mesh waits after it"
+            );
+            world.clock.manual.advance(Duration::from_secs(60));
+        }
+        let in_vain = broker.sent();
+        assert!(in_vain.iter().all(|id| early.contains(id)), "{code}");
+        world.drain(&live).await;
+        broker.sent();
+        // It is back a moment later, and others are sent meanwhile.
+        world.clock.manual.advance(Duration::from_millis(1));
+        let mut all = early;
+        for number in 0..300 {
+            let id = format!("late-{number}");
+            world.accept(&id, Priority::Next).await;
+            all.push(id);
+        }
+        broker.mood(Mood::Commit);
+        world.drain(&live).await;
+        assert_eq!(broker.sent(), all, "{code}");
+    }
+}
+
+/// The other side of it: one row that a broker can never keep.
+#[tokio::test]
+async fn a_row_that_the_tables_alone_refuse_waits_by_itself_while_the_broker_takes_others() {
+    let folder = TempDir::new().unwrap();
+    let broker = FakeBroker::new();
+    let world = start(folder.path(), START, None, 1).await;
+    let live = broker.connect();
+    broker.mood(Mood::Except("bad", "storage_unavailable"));
+    let bad = world.accept("bad", Priority::Next).await;
+    world.accept("good", Priority::Next).await;
+    assert_eq!(world.drain(&live).await, 1);
+    assert_eq!(broker.sent(), ["bad", "good"]);
+    let due = world.shared.store.next_due(world.mesh().mesh.mesh).await;
+    let wait = due.unwrap().unwrap().saturating_sub(world.clock.mono());
+    assert!(wait >= Duration::from_secs(1), "{wait:?}");
+    world.accept("more", Priority::Next).await;
+    assert_eq!(world.drain(&live).await, 1);
+    assert_eq!(broker.sent(), ["more"]);
+    assert_eq!(world.row(bad).await.status, Pending);
+}
+
+#[tokio::test]
+async fn batches_that_fail_together_are_one_failure_and_the_next_one_goes_alone() {
+    let folder = TempDir::new().unwrap();
+    let world = start(folder.path(), START, None, 1).await;
+    let mut pause = Pause::default();
+    assert!(!pause.is_on() && !pause.is_probing());
+    for _ in 0..4 {
+        pause.heard(BatchEnd::Silent, &world.shared);
+    }
+    assert_eq!(pause.failures(), 1);
+    assert!(pause.is_on() && pause.is_probing());
+    pause.heard(BatchEnd::Answered, &world.shared);
+    assert!(!pause.is_on() && !pause.is_probing());
 }

@@ -122,18 +122,20 @@ fn whole_input() -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
     match std::io::stdin().lock().read_to_end(&mut bytes) {
         Ok(_) => Ok(bytes),
-        Err(error) => Err(CliError::new(
-            exit::USAGE,
-            format!("standard input: {error}"),
-        )),
+        Err(error) => Err(unread(&error)),
     }
+}
+
+fn unread(error: &std::io::Error) -> CliError {
+    CliError::new(exit::USAGE, format!("standard input: {error}"))
+        .next("Give the JSON on standard input, from a file say: `<` and its name.")
 }
 
 /// A line that is refused prints its refusal, so that line n of the output answers line n of the input.
 fn each_line(f: impl Fn(&[u8]) -> Result<String, CliError>) -> Result<(), CliError> {
     let mut out = String::new();
     for line in std::io::stdin().lock().split(b'\n') {
-        let line = line.map_err(|error| CliError::new(exit::USAGE, error.to_string()))?;
+        let line = line.map_err(|error| unread(&error))?;
         match f(&line) {
             Ok(text) => out.push_str(&text),
             Err(error) => out.push_str(&format!("error: {}", error.message)),
@@ -148,14 +150,19 @@ fn each_line(f: impl Fn(&[u8]) -> Result<String, CliError>) -> Result<(), CliErr
 
 fn canonical(bytes: &[u8]) -> Result<String, CliError> {
     let refused = |error: heddle_core::canonical::CanonicalError| {
-        CliError::new(exit::USAGE, error.to_string())
+        CliError::new(exit::USAGE, error.to_string()).next(
+            "Correct the JSON on standard input and run this again: what RFC 8785 would merge or lose is refused.",
+        )
     };
     let canonical = canonicalize(&parse_ijson(bytes).map_err(refused)?).map_err(refused)?;
     Ok(String::from_utf8_lossy(&canonical).into_owned())
 }
 
 fn components(bytes: &[u8]) -> Result<Value, CliError> {
-    let refused = |problem: Problem| CliError::new(exit::USAGE, problem.detail);
+    let refused = |problem: Problem| {
+        CliError::new(exit::USAGE, problem.detail)
+            .next("Correct the request on standard input and run this again: it is a body of `POST /v1/send`, as JSON.")
+    };
     let body: SendBody = from_wire::body(bytes).map_err(refused)?;
     let request: SendRequest = from_wire::send_request(&body).map_err(refused)?;
     let reference = request.to.reference();

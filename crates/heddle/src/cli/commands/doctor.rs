@@ -8,6 +8,7 @@ use heddle_wire::client::{Client, ClientError};
 use heddle_wire::ipc::{DoctorAnswer, DoctorView, Finding, OpBody, ResumeBody};
 
 use super::journal::doctor as journal;
+use crate::cli::keyed::Keyed;
 use crate::cli::spelled::quoted;
 use crate::cli::{CliError, Context, compact, exit, rollback, upkeep};
 use crate::system::Runtime;
@@ -39,6 +40,8 @@ pub struct Args {
     /// Rebuild this repository's state from its journal and compare; exit 1 on drift
     #[arg(long, conflicts_with_all = ["retry", "drop", "resume_sync", "backup", "repair", "rollback_migration"])]
     verify_journal: bool,
+    #[command(flatten)]
+    keyed: Keyed,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -51,7 +54,18 @@ enum Verb {
     Quarantine(journal::quarantine::Args),
 }
 
+/// A key stands for one call that changes something: a look has none to give it to, and what needs no daemon has its own proof.
+fn refuse_idle_key(args: &Args) -> Result<(), CliError> {
+    let takes_one = args.retry.is_some() || args.drop.is_some() || args.resume_sync.is_some();
+    if args.keyed.key.is_none() || takes_one {
+        return Ok(());
+    }
+    let why = "--id goes with --retry, --drop or --resume-sync";
+    Err(CliError::new(exit::USAGE, why.to_owned()))
+}
+
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    refuse_idle_key(&args)?;
     match args.verb {
         Some(Verb::Redact(args)) => return journal::redact::run(context, args),
         Some(Verb::Quarantine(args)) => return journal::quarantine::run(context, args),
@@ -72,7 +86,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     if let Some(number) = &args.rollback_migration {
         return rollback::run(context, number);
     }
-    let client = context.client();
+    let client = context.client().under(args.keyed.key);
     let op = |id: &String| OpBody {
         id: id.clone(),
         mesh: context.mesh.clone(),

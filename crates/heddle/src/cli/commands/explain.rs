@@ -84,6 +84,9 @@ fn of_data(story: &DataStoryView) -> String {
             ),
         );
     }
+    if let Some(next) = &story.next {
+        line("next", next.clone());
+    }
     text
 }
 

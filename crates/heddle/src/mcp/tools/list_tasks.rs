@@ -55,5 +55,6 @@ fn run(session: &Session, given: Value) -> Done {
         answer["cursor"] = json!(cursor);
     }
     answer["cost"] = json!(tokens(answer.to_string().len()));
+    answer["left_out"] = json!(page.left_out);
     Ok(answer)
 }

@@ -73,5 +73,6 @@ fn run(session: &Session, given: Value) -> Done {
     }
     answer["cost"] = json!(tokens(answer.to_string().len()));
     answer["warnings"] = json!(page.warnings);
+    answer["left_out"] = json!(page.left_out);
     Ok(answer)
 }

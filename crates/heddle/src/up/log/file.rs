@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use heddle_core::pressure::FileSystem;
-use heddle_daemon::home::{create_private_folder, open_private};
+use heddle_daemon::home::{create_log_folder, open_private};
 use rustix::fs::statvfs;
 
 pub const LOG_NAME: &str = "daemon.jsonl";
@@ -46,7 +46,7 @@ pub struct LogFile {
 impl LogFile {
     /// Opens the log in `folder`, private, never through a link (T-10).
     pub fn open(folder: &Path, budget: Budget) -> io::Result<Self> {
-        create_private_folder(folder)?;
+        create_log_folder(folder)?;
         remove_beyond(folder, budget.files);
         let (file, place, bytes) = open_last(folder)?;
         Ok(Self {
@@ -115,7 +115,11 @@ impl LogFile {
         if here.is_ok_and(|here| place(&here) == self.place) {
             return Ok(());
         }
-        create_private_folder(&self.folder)?;
+        // Where the home itself was moved or removed no new one begins for a log: the last words go where the others are.
+        if !self.folder.parent().is_some_and(Path::is_dir) {
+            return Ok(());
+        }
+        create_log_folder(&self.folder)?;
         self.open_again()
     }
 

@@ -10,7 +10,7 @@ use super::row::TaskRow;
 use super::{lease, losses, row, seal};
 use crate::cells::{Cells, count_cell};
 use crate::data::Taken;
-use crate::data::seal::{TASK_OP, task_op_whole};
+use crate::data::seal::{TASK_OP, changed_step, task_op_whole};
 use crate::error::StoreError;
 
 pub(crate) const KEEP_OP: &str = "
@@ -119,8 +119,33 @@ pub(crate) fn take_own(
     if ops.iter().any(|known| is_other(known) && is_behind(known)) {
         return Ok(Taken::Kept);
     }
+    if !change.step.is_create() {
+        refuse_short(connection, mesh, change.task, (&ops, op))?;
+    }
     fold_ops(connection, mesh, change.task, &ops)?;
     Ok(Taken::Applied)
+}
+
+/// A task whose row knows of more than its steps: folded from what is left of them it would be another one.
+fn refuse_short(
+    connection: &Connection,
+    mesh: MeshId,
+    id: TaskId,
+    (ops, new): (&[TaskOp], &DataOp),
+) -> Result<(), StoreError> {
+    let others = ops.iter().filter(|op| op.stamp.op != new.stamp.op);
+    let before = fold_task(&others.cloned().collect::<Vec<_>>());
+    let row = row::sealed_one(connection, mesh, id)?;
+    let says = |task: &Task| (task.lamport, task.status, task.claim.clone());
+    let is_short = match (row, before) {
+        (Some(row), Some(before)) => says(&row.task) != says(&before),
+        (row, _) => row.is_some(),
+    };
+    let why = "it is not here any more, though the task's row knows of it";
+    if is_short {
+        return Err(StoreError::Corrupt(changed_step(id, why)));
+    }
+    Ok(())
 }
 
 /// Without its create there is nothing to fold yet; the op is here, and counts when that comes.
@@ -193,7 +218,11 @@ fn is_kept(connection: &Connection, mesh: [u8; 16], op: [u8; 16]) -> Result<bool
     }
 }
 
-fn ops(connection: &Connection, mesh: MeshId, id: TaskId) -> Result<Vec<TaskOp>, StoreError> {
+pub(super) fn ops(
+    connection: &Connection,
+    mesh: MeshId,
+    id: TaskId,
+) -> Result<Vec<TaskOp>, StoreError> {
     let mut statement = connection.prepare_cached(OPS)?;
     let mut rows = statement.query(params![mesh.0.to_bytes(), id.to_bytes()])?;
     let mut ops = Vec::new();

@@ -5,6 +5,7 @@
 mod anew;
 mod backfill;
 mod change;
+mod damage;
 mod fold;
 mod lease;
 mod losses;
@@ -12,10 +13,13 @@ mod page;
 mod restate;
 mod row;
 mod seal;
+mod unheard;
 
-pub(crate) use anew::{Refolded, fold_anew};
+pub(crate) use anew::{Refolded, Salvaged, fold_anew, unfolded};
 pub(crate) use backfill::backfill;
 pub use change::{NewTask, TaskRefusal, TaskStop, TaskWish};
+pub use damage::TaskDamage;
+pub(crate) use damage::damage;
 pub(crate) use fold::{take, take_own};
 pub use lease::HeldTask;
 pub(crate) use page::dump;

@@ -4,14 +4,15 @@ use heddle_core::clock::WallMs;
 use heddle_core::ids::OpId;
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::op::{DataOp, OpBody, Over, TaskChange};
-use heddle_core::task::fold::{Claim, Task, TaskOp, fold_task};
-use heddle_core::task::{TaskId, TaskStatus, TaskStep};
+use heddle_core::task::fold::{Claim, Task, TaskEvent, TaskOp, fold_task};
+use heddle_core::task::{EventKind, TaskId, TaskStatus, TaskStep};
 
 /// What is missing between the ops that are left and the row; `None` where no ops say what the row says. What a later op
 /// did than the row knows stands.
 pub(super) fn restated(id: TaskId, row: &Task, left: &[TaskOp]) -> Option<Vec<DataOp>> {
     let mut ops = Ops {
         id,
+        events: &row.events,
         all: left.to_vec(),
         made: Vec::new(),
     };
@@ -60,13 +61,15 @@ fn is_same(one: &Task, other: &Task) -> bool {
     one.status == other.status && one.claim == other.claim && by(one) == by(other)
 }
 
-struct Ops {
+struct Ops<'t> {
     id: TaskId,
+    /// What the record says that was done, under the ids it was done by.
+    events: &'t [TaskEvent],
     all: Vec<TaskOp>,
     made: Vec<DataOp>,
 }
 
-impl Ops {
+impl Ops<'_> {
     fn bring(&mut self, now: &Task, row: &Task) {
         match (&row.claim, &row.end) {
             (Some(claim), _) => self.claim(now, claim),
@@ -106,10 +109,17 @@ impl Ops {
         }
     }
 
-    /// Under an id that only this step of this task has.
+    /// Under the id that it had, where the record says it, so that it is one step wherever else it stands; under one that
+    /// only this step of this task has, where it does not.
     fn step(&mut self, lamport: u64, by: &PeerId, at: WallMs, step: TaskStep) {
-        let id = u128::from_be_bytes(self.id.to_bytes()) ^ u128::from(lamport);
-        self.add(OpId::from_bytes(id.to_be_bytes()), lamport, by, at, step);
+        let is_it = |event: &&TaskEvent| {
+            (event.lamport, &event.peer) == (lamport, by) && kind(&step) == Some(event.kind)
+        };
+        let had = self.events.iter().find(is_it).map(|event| event.op);
+        let had = had.filter(|id| self.all.iter().all(|op| op.stamp.op != *id));
+        let made = u128::from_be_bytes(self.id.to_bytes()) ^ u128::from(lamport);
+        let id = had.unwrap_or_else(|| OpId::from_bytes(made.to_be_bytes()));
+        self.add(id, lamport, by, at, step);
     }
 
     fn add(&mut self, op: OpId, lamport: u64, by: &PeerId, at: WallMs, step: TaskStep) {
@@ -133,6 +143,17 @@ impl Ops {
                 step,
             }),
         });
+    }
+}
+
+/// What the record calls a step that was done.
+fn kind(step: &TaskStep) -> Option<EventKind> {
+    match step {
+        TaskStep::Claim { .. } => Some(EventKind::Claimed),
+        TaskStep::Release { .. } => Some(EventKind::Released),
+        TaskStep::Complete { .. } => Some(EventKind::Completed),
+        TaskStep::Cancel => Some(EventKind::Cancelled),
+        TaskStep::Create { .. } | TaskStep::Renew { .. } | TaskStep::Expire { .. } => None,
     }
 }
 

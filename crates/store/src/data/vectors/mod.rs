@@ -12,6 +12,7 @@ mod labels;
 mod list;
 mod models;
 mod numbers;
+mod place;
 mod rows;
 mod search;
 
@@ -23,6 +24,7 @@ pub use list::{VectorCount, VectorCursor, VectorFilter};
 pub use models::ModelRow;
 pub(crate) use models::{count_problems, problems, rename};
 pub(crate) use numbers::{are_kept, is_named};
+pub(crate) use place::problems as place_problems;
 pub use search::{VectorHit, VectorQuery, VectorRow};
 
 #[cfg(test)]

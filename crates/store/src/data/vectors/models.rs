@@ -193,7 +193,7 @@ pub(super) fn known(
     by_id(connection, &model.to_string())
 }
 
-fn by_id(connection: &Connection, id: &str) -> Result<Option<ModelRow>, StoreError> {
+pub(super) fn by_id(connection: &Connection, id: &str) -> Result<Option<ModelRow>, StoreError> {
     let mut statement = connection.prepare_cached(MODEL)?;
     let mut rows = statement.query([id])?;
     let Some(row) = rows.next()? else {

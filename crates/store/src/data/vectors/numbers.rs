@@ -94,6 +94,12 @@ pub(crate) fn are_kept(bytes: &[u8], digest: Option<&[u8]>) -> bool {
     digest.is_none_or(|digest| digest == Embedding::digest(bytes).as_slice())
 }
 
+/// Whether a table of vectors fails at one of its rows: what says where its numbers lie does not fit. Anything else is no
+/// row's fault.
+pub(super) fn is_of_one(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown)
+}
+
 /// What is wrong with them, in words.
 pub(super) fn read(bytes: &[u8], digest: Option<&[u8]>) -> Result<Embedding, String> {
     if !are_kept(bytes, digest) {
@@ -127,10 +133,7 @@ pub(super) fn of(
         )),
         Ok((bytes, digest)) => read(&bytes, digest.as_deref()).map_err(corrupt),
         Err(rusqlite::Error::QueryReturnedNoRows) => Err(corrupt("it is missing".to_owned())),
-        // The table's own pages do not fit together; anything else is no row's fault.
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown) => {
-            Err(corrupt(error.to_string()))
-        }
+        Err(error) if is_of_one(&error) => Err(corrupt(error.to_string())),
         Err(error) => Err(error.into()),
     }
 }

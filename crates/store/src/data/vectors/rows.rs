@@ -9,6 +9,7 @@ use heddle_core::vector::{Embedding, ModelFingerprint, ModelIdentity};
 use rusqlite::{Connection, params};
 
 use super::numbers::Name;
+use super::place;
 use super::{models, numbers};
 use crate::cells::{Cells, count_cell};
 use crate::data::floor::{Noun, floor};
@@ -137,17 +138,11 @@ pub(super) fn put(
     models::come_back(connection, model)?;
     let place = write(connection, written, key, model, Some(live))?;
     let bytes = live.embedding.to_bytes();
-    // In place where there is one: the table gives the room of a deleted row back only by the chunk.
-    let sql = if existing.is_some_and(|row| row.is_live) {
-        format!("UPDATE {table} SET embedding = ?2 WHERE rowid = ?1")
-    } else {
-        format!("INSERT INTO {table} (rowid, embedding) VALUES (?1, ?2)")
-    };
-    one_row(
-        connection
-            .prepare_cached(&sql)?
-            .execute(params![place, bytes])?,
+    place::put(
+        connection,
         &table,
+        place,
+        (&bytes, existing.is_some_and(|row| row.is_live)),
     )?;
     let model = model.to_string();
     let name = Name {
@@ -179,24 +174,10 @@ pub(super) fn take_away(
             return Err(StoreError::Corrupt(why));
         };
         let table = known.table();
-        let sql = format!("DELETE FROM {table} WHERE rowid = ?1");
-        one_row(
-            connection.prepare_cached(&sql)?.execute([row.place])?,
-            &table,
-        )?;
+        place::clear(connection, &table, row.place)?;
         numbers::forget(connection, row.place)?;
     }
     Ok(verdict)
-}
-
-/// A table that lost a row, or has one too many, is damaged; going on would hide it (LF-32).
-fn one_row(changed: usize, table: &str) -> Result<(), StoreError> {
-    if changed == 1 {
-        return Ok(());
-    }
-    Err(StoreError::Corrupt(format!(
-        "{table} does not hold the vectors that vector_metadata says"
-    )))
 }
 
 fn write(

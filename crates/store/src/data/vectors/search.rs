@@ -9,7 +9,7 @@ use heddle_core::limits::VECTOR_MEMORY_BYTES_MAX;
 use heddle_core::vector::{
     Embedding, Hit, Label, Matrix, ModelFingerprint, ModelIdentity, Scan, Top,
 };
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, Statement, params};
 
 use super::cache::{Held, VectorCache};
 use super::labels::{self, Changed, Labels, Unreadable};
@@ -254,11 +254,7 @@ impl<'q> Asked<'q> {
                     continue;
                 }
             };
-            let mut rows = of_one.query([place])?;
-            let embedding = match rows.next()? {
-                Some(row) => self.embedding(row, &label)?,
-                None => None,
-            };
+            let embedding = self.one(&mut of_one, &label)?;
             match embedding {
                 Some(embedding) => {
                     held.matrix.put(label, &embedding);
@@ -297,7 +293,14 @@ impl<'q> Asked<'q> {
         let sql = numbers::select(&self.model.table(), false);
         let mut statement = connection.prepare(&sql)?;
         let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
+        loop {
+            let row = match rows.next() {
+                Ok(Some(row)) => row,
+                Ok(None) => break,
+                // The table cannot go on over it; those behind it may be whole, and are asked for by their places.
+                Err(error) if numbers::is_of_one(&error) => break,
+                Err(error) => return Err(error.into()),
+            };
             // Vectors of other meshes stand in the same table.
             if let Some(label) = live.remove(&row.get(0)?) {
                 match self.embedding(row, &label)? {
@@ -306,9 +309,30 @@ impl<'q> Asked<'q> {
                 }
             }
         }
-        let missing = live.into_values();
-        unreadable.extend(missing.map(|label| (label.place, label.key.to_string())));
+        drop(rows);
+        let mut of_one = connection.prepare_cached(&numbers::select(&self.model.table(), true))?;
+        for label in live.into_values() {
+            match self.one(&mut of_one, &label)? {
+                Some(embedding) => take(label, &embedding),
+                None => unreadable.push((label.place, label.key.to_string())),
+            }
+        }
         Ok(unreadable)
+    }
+
+    /// By its place; `None` where it is not there, or not to be had.
+    fn one(
+        &self,
+        of_one: &mut Statement<'_>,
+        label: &Label,
+    ) -> Result<Option<Embedding>, StoreError> {
+        let mut rows = of_one.query([label.place])?;
+        match rows.next() {
+            Ok(Some(row)) => self.embedding(row, label),
+            Ok(None) => Ok(None),
+            Err(error) if numbers::is_of_one(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn stream(&self, connection: &Connection) -> Result<Vec<VectorHit>, StoreError> {

@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::spelled::quoted;
 use crate::cli::ui;
+use crate::system::ignored;
 
 const KINDS: [(SignalKind, Signal, &str); 3] = [
     (SignalKind::interrupt(), Signal::INT, "SIGINT"),
@@ -222,17 +223,6 @@ fn has_ended(pid: Pid) -> bool {
     let stat = stat.unwrap_or_default();
     let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
     matches!(after.split_whitespace().next(), Some("Z" | "X"))
-}
-
-/// Those that this process ignores, a bit for each. Where the kernel does not say it, HUP is left as it was: it is what
-/// `nohup` ignores.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.unwrap_or(1 << (Signal::HUP.as_raw() - 1))
 }
 
 #[cfg(test)]

@@ -77,7 +77,9 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         return settle_page(context, &client, &args, &page.items);
     }
     let page = client.inbox(&query)?;
-    context.print(&page, |page| describe(page) + &more(context, page, &args))?;
+    context.print(&page, |page| {
+        describe(context, page) + &more(context, page, &args)
+    })?;
     settle_page(context, &client, &args, &page.items)?;
     match &args.session {
         Some(session) if args.ack => seen(context, &client, session, page.cursor),

@@ -6,10 +6,13 @@ use super::Args;
 use crate::cli::Context;
 use crate::cli::text::{compact, indented, printable};
 
-pub(super) fn describe(page: &InboxPage) -> String {
+pub(super) fn describe(context: &Context, page: &InboxPage) -> String {
     let mut text: String = page.items.iter().map(describe_item).collect();
     if page.items.is_empty() {
         text.push_str("no unread messages\n");
+    }
+    if let Some(note) = &page.note {
+        text.push_str(&format!("({})\n", printable(&context.spelled_in(note))));
     }
     text + &freshness(page.stale, page.as_of.as_deref())
 }

@@ -6,6 +6,7 @@ use clap::Args as ClapArgs;
 use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{MeshPublishBody, MeshPublishView};
 
+use crate::cli::keyed::Keyed;
 use crate::cli::text::printable;
 use crate::cli::{CliError, Context, exit, ui};
 
@@ -27,6 +28,8 @@ pub struct Args {
     /// [default: the authorities that this machine trusts]
     #[arg(long, value_name = "FILE", requires = "to")]
     ca: Option<PathBuf>,
+    #[command(flatten)]
+    keyed: Keyed,
 }
 
 pub(super) fn run(context: &Context, args: Args) -> Result<(), CliError> {
@@ -34,18 +37,18 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let named = |option, file: Option<PathBuf>| file.map(|file| absolute(option, file)).transpose();
     let token_file = named("--token-file", args.token_file)?;
     let ca_file = named("--ca", args.ca)?;
-    let begun = match args.to {
-        None => None,
-        Some(to) => {
-            let begin = MeshPublishBody {
-                mesh: mesh.clone(),
-                to: Some(to),
-                token_file,
-                ca_file,
-                wait_seconds: None,
-            };
-            Some(context.client().publish(&begin)?)
-        }
+    let key = args.keyed.key;
+    let begun = if args.to.is_some() || key.is_some() {
+        let begin = MeshPublishBody {
+            mesh: mesh.clone(),
+            to: args.to,
+            token_file,
+            ca_file,
+            wait_seconds: None,
+        };
+        Some(context.client().under(key).publish(&begin)?)
+    } else {
+        None
     };
     let mut view = watch_mesh(context, mesh)?;
     if let Some(begun) = begun {
@@ -133,7 +136,7 @@ fn text(view: &MeshPublishView) -> String {
         let count = view.left_out.len() as u64;
         let names: Vec<String> = view.left_out.iter().map(|name| printable(name)).collect();
         format!(
-            "{} of {} rows are at its broker ({}); {count} cannot be read or have stamps that cannot be, and stayed here: {}\n  next: write the key again, and it goes out as well; `heddle doctor` says more, and `heddle doctor --repair` (after `heddle down`) takes out what cannot be written again",
+            "{} of {} rows are at its broker ({}); {count} cannot be read or have stamps that cannot be, and stayed here: {}\n  next: write the key again, and it goes out as well; `heddle doctor --repair` (after `heddle down`) mends a task, which goes out then, and takes out any other row that cannot be written again; `heddle doctor` says more",
             view.rows.saturating_sub(count),
             view.rows,
             view.broker,

@@ -3,6 +3,7 @@
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::{PruneAnswer, PruneBody};
 
+use crate::cli::keyed::Keyed;
 use crate::cli::span::parse_seconds;
 use crate::cli::{CliError, Context};
 
@@ -20,10 +21,20 @@ pub struct Args {
     /// Do it; without this it only says what it would do
     #[arg(long)]
     confirm: bool,
+    #[command(flatten)]
+    keyed: Keyed,
+}
+
+/// Each part of a prune is a request of its own: the first under the key, the others under keys that follow from it.
+fn key_of(args: &Args, part: usize) -> Option<String> {
+    let key = args.keyed.key.as_ref()?;
+    Some(match part {
+        0 => key.clone(),
+        part => format!("{key}/{part}"),
+    })
 }
 
 pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
-    let client = context.client();
     let mut body = PruneBody {
         older_than_seconds: args.older_than,
         status: args.status.clone(),
@@ -38,8 +49,10 @@ pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
         confirmed: args.confirm,
         cursor: None,
     };
-    loop {
+    for number in 0.. {
+        let client = context.client().under(key_of(args, number));
         let part = client.prune(&body)?;
+        total.duplicate |= part.duplicate;
         total.rows += part.rows;
         total.bytes += part.bytes;
         if part.cursor.is_none() {
