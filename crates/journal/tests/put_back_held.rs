@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_journal::disk::{Disk, MemDisk};
-use heddle_journal::{Glob, Journal, Reserved, Settings, Who};
+use heddle_journal::{Glob, Journal, Reserved, Settings};
 use serde_json::json;
 use support::power::item;
 use support::*;
@@ -17,16 +17,6 @@ const CANARY: &str = "CANARY-7f3a9c-tel-4915112345678";
 
 fn path(name: &str) -> PathBuf {
     Path::new(ROOT).join(name)
-}
-
-fn as_bob(disk: &MemDisk, boot: u128, settings: &Settings) -> Journal {
-    let world = world(std::sync::Arc::new(disk.clone()), boot, 77);
-    let who = Who {
-        agent: "bob".to_owned(),
-        ..who()
-    };
-    let journal = Journal::open(world, Path::new(ROOT), who).unwrap();
-    journal.with_settings(settings.clone())
 }
 
 fn ask(journal: &Journal, glob: &str) -> Result<Reserved, heddle_journal::JournalError> {

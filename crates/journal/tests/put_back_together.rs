@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use heddle_journal::action::Action;
 use heddle_journal::disk::{Disk, MemDisk};
-use heddle_journal::{Change, Glob, Journal, JournalError, Receipt, Settings, Who};
+use heddle_journal::{Change, Glob, Journal, JournalError, Receipt, Settings};
 use serde_json::json;
 use support::*;
 
@@ -34,16 +34,6 @@ fn once(journal: &Journal, change: Change, id: &str) -> Result<Receipt, JournalE
 fn reserve(journal: &Journal, glob: &str) {
     let glob = Glob::parse(glob).unwrap();
     journal.reserve(&glob, Duration::from_secs(3600)).unwrap();
-}
-
-fn as_bob(disk: &MemDisk, boot: u128, settings: &Settings) -> Journal {
-    let world = world(std::sync::Arc::new(disk.clone()), boot, 77);
-    let who = Who {
-        agent: "bob".to_owned(),
-        ..who()
-    };
-    let journal = Journal::open(world, Path::new(ROOT), who).unwrap();
-    journal.with_settings(settings.clone())
 }
 
 /// A store, what it was before, and the last seq that was given since.

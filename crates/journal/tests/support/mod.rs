@@ -62,6 +62,17 @@ pub fn who() -> Who {
     }
 }
 
+/// Somebody else on the same disk.
+pub fn as_bob(disk: &MemDisk, boot: u128, settings: &Settings) -> Journal {
+    let world = world(Arc::new(disk.clone()), boot, 77);
+    let who = Who {
+        agent: "bob".to_owned(),
+        ..who()
+    };
+    let journal = Journal::open(world, Path::new(ROOT), who).unwrap();
+    journal.with_settings(settings.clone())
+}
+
 pub fn quick() -> Settings {
     Settings {
         lock_wait: Duration::ZERO,

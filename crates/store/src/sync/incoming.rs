@@ -70,32 +70,43 @@ impl Store {
         mesh: MeshId,
         own: MemberId,
         epoch: u64,
-        mut ops: Vec<NewOp>,
+        ops: Vec<NewOp>,
         now: WallMs,
     ) -> Result<ReceivedOps, StoreError> {
-        ops.sort_by_key(|op| op.history_id);
+        let page = Page::of(mesh, own, epoch, ops, now);
         // What a power cut takes is read again: cursor and rows go together.
-        self.write_relaxed(move |connection| {
-            let page = Page {
-                mesh,
-                own,
-                epoch,
-                ops: &ops,
-                now,
-            };
-            Ok(receive(connection, &page, Turn::Waits)?.0)
-        })
-        .await
+        self.write_relaxed(move |connection| Ok(receive(connection, &page, Turn::Waits)?.0))
+            .await
     }
 }
 
 /// Ops that came together, in their order.
-pub(super) struct Page<'p> {
+pub(super) struct Page {
     pub(super) mesh: MeshId,
     pub(super) own: MemberId,
     pub(super) epoch: u64,
-    pub(super) ops: &'p [NewOp],
+    pub(super) ops: Vec<NewOp>,
     pub(super) now: WallMs,
+}
+
+impl Page {
+    /// In whatever order they came.
+    pub(super) fn of(
+        mesh: MeshId,
+        own: MemberId,
+        epoch: u64,
+        mut ops: Vec<NewOp>,
+        now: WallMs,
+    ) -> Self {
+        ops.sort_by_key(|op| op.history_id);
+        Self {
+            mesh,
+            own,
+            epoch,
+            ops,
+            now,
+        }
+    }
 }
 
 /// When an op is applied.
@@ -110,7 +121,7 @@ pub(super) enum Turn {
 /// Also says which ops are new here, by their number on the page.
 pub(super) fn receive(
     connection: &Connection,
-    page: &Page<'_>,
+    page: &Page,
     turn: Turn,
 ) -> Result<(ReceivedOps, Vec<usize>), StoreError> {
     let Page { mesh, own, now, .. } = *page;

@@ -29,23 +29,14 @@ impl Store {
         mesh: MeshId,
         own: MemberId,
         epoch: u64,
-        mut ops: Vec<NewOp>,
+        ops: Vec<NewOp>,
         now: WallMs,
     ) -> Result<(ReceivedOps, Option<AppliedOps>), StoreError> {
-        ops.sort_by_key(|op| op.history_id);
+        let page = Page::of(mesh, own, epoch, ops, now);
         // What a power cut takes is read again: cursor, rows and effects go together.
-        self.write_relaxed(move |connection| {
-            let page = Page {
-                mesh,
-                own,
-                epoch,
-                ops: &ops,
-                now,
-            };
-            match take(connection, &page)? {
-                Some((received, applied)) => Ok((received, Some(applied))),
-                None => Ok((receive(connection, &page, Turn::Waits)?.0, None)),
-            }
+        self.write_relaxed(move |connection| match take(connection, &page)? {
+            Some((received, applied)) => Ok((received, Some(applied))),
+            None => Ok((receive(connection, &page, Turn::Waits)?.0, None)),
         })
         .await
     }
@@ -54,10 +45,10 @@ impl Store {
 /// `None` if its turn has not come, or if one of its ops cannot be taken: nothing was written then.
 fn take(
     connection: &Connection,
-    page: &Page<'_>,
+    page: &Page,
 ) -> Result<Option<(ReceivedOps, AppliedOps)>, StoreError> {
     let head = head::read(connection, page.mesh)?;
-    if !is_whole(head.log, page.ops) || any_waits(connection, page.mesh)? {
+    if !is_whole(head.log, &page.ops) || any_waits(connection, page.mesh)? {
         return Ok(None);
     }
     let run = |sql| connection.prepare_cached(sql)?.execute([]);
@@ -84,10 +75,7 @@ fn is_whole(mut cursor: HistoryId, ops: &[NewOp]) -> bool {
     })
 }
 
-fn take_all(
-    connection: &Connection,
-    page: &Page<'_>,
-) -> Result<(ReceivedOps, AppliedOps), StoreError> {
+fn take_all(connection: &Connection, page: &Page) -> Result<(ReceivedOps, AppliedOps), StoreError> {
     let (received, fresh) = receive(connection, page, Turn::Now)?;
     let mut batch = Batch::begin(connection, page.mesh, page.now, Undo::Batch)?;
     for op in fresh.iter().filter_map(|number| page.ops.get(*number)) {

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use heddle_core::names::{MemberName, MeshName};
-use heddle_store::{BackupError, RepairHints, Store, back_up, repair, restore};
+use heddle_store::{BackupError, Store, back_up, repair, restore};
 use rusqlite::Connection;
 
 use crate::fixture::{Fixture, NOW, agent, open};
+use crate::mended::hints;
 use crate::park::damage;
 
 fn beside(fixture: &Fixture, name: &str) -> PathBuf {
@@ -140,14 +140,6 @@ async fn a_backup_replaces_nothing_and_leaves_nothing_behind_when_it_fails() {
         BackupError::Damaged { .. }
     ));
     assert_eq!(names(&fixture), before);
-}
-
-fn hints() -> RepairHints {
-    RepairHints {
-        elsewhere: Vec::new(),
-        home: MeshName::parse("home").unwrap(),
-        person: MemberName::parse("tester").unwrap(),
-    }
 }
 
 #[tokio::test]

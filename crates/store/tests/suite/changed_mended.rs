@@ -9,10 +9,11 @@ use heddle_store::{Blobs, StoreError, TaskWhich, TaskWish, repair};
 use rusqlite::Connection;
 use serde_json::json;
 
-use crate::changed_rows::{changed, doctor, hints, served, whole};
+use crate::changed_rows::{changed, doctor, served, whole};
 use crate::data::key;
 use crate::fixture::{Fixture, NOW, SEALED, open, unseal};
 use crate::lost_writes::Log;
+use crate::mended::hints;
 use crate::sync_home::Home;
 use crate::tasks::fresh;
 

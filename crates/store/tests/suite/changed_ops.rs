@@ -5,8 +5,8 @@ use heddle_core::outbox_status::OutboxStatus;
 use heddle_store::{Blobs, RepairHints, check_up, repair};
 use serde_json::json;
 
-use crate::changed_rows::hints;
 use crate::fixture::NOW;
+use crate::mended::hints;
 use crate::sync_home::{Home, op_of};
 
 /// A disk changes the bytes of what waits: no guard of the tables is asked.

@@ -6,12 +6,11 @@ use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
 
-use heddle_core::names::{MemberName, MeshName};
 use heddle_core::task::{TaskId, TaskStatus};
 use heddle_store::{
-    Applied, FileFilter, FileFind, MemoryFilter, MemoryMatch, NewContent, RepairHints, SearchQuery,
-    StateFilter, Store, StoreError, TaskFilter, TaskWhich, TaskWish, VectorCursor, VectorFilter,
-    check_up, repair,
+    Applied, FileFilter, FileFind, MemoryFilter, MemoryMatch, NewContent, SearchQuery, StateFilter,
+    Store, StoreError, TaskFilter, TaskWhich, TaskWish, VectorCursor, VectorFilter, check_up,
+    repair,
 };
 use rusqlite::Connection;
 use serde_json::json;
@@ -19,6 +18,7 @@ use serde_json::json;
 use crate::data::key;
 use crate::files::path;
 use crate::fixture::{Fixture, NOW, SEALED, open};
+use crate::mended::hints;
 use crate::sync_home::op_of;
 use crate::tasks::{claim, fresh};
 use crate::vectors::{model, query, vector};
@@ -311,14 +311,6 @@ fn changes(raw: &Connection) -> Vec<(String, String, String)> {
         }
     }
     all
-}
-
-pub(crate) fn hints() -> RepairHints {
-    RepairHints {
-        elsewhere: Vec::new(),
-        home: MeshName::parse("home").unwrap(),
-        person: MemberName::parse("tester").unwrap(),
-    }
 }
 
 pub(crate) fn doctor(folder: &Path) -> String {

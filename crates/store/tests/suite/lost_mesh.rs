@@ -8,8 +8,8 @@ use rusqlite::Connection;
 use serde_json::json;
 use ulid::Ulid;
 
-use crate::changed_rows::hints;
 use crate::fixture::{Fixture, NOW, agent, open};
+use crate::mended::hints;
 use crate::meshes::new_mesh;
 use crate::sync_home::Home;
 

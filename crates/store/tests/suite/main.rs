@@ -28,6 +28,7 @@ mod lost_mesh;
 mod lost_writes;
 mod lost_writes_judge;
 mod marks;
+mod mended;
 mod meshes;
 mod model;
 mod open;

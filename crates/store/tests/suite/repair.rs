@@ -1,25 +1,16 @@
 //! What a repair makes of tasks whose ops, rows or bytes were lost.
 
-use heddle_core::names::{MemberName, MeshName};
 use heddle_core::task::{Blockers, TaskId, TaskStatus, TaskText, TaskTitle};
-use heddle_store::{
-    NewTask, RepairHints, Repaired, StoreError, TaskWhich, TaskWish, check_up, repair,
-};
+use heddle_store::{NewTask, Repaired, StoreError, TaskWhich, TaskWish, repair};
 use serde_json::json;
 
 use crate::fixture::{Fixture, NOW, open, unseal};
+use crate::mended::{hints, senseless};
 use crate::park::damage;
 use crate::tasks::{claim, fresh, lost};
 
-const HOME: &str = "home";
-
 fn mend(fixture: &Fixture) -> Repaired {
-    let hints = RepairHints {
-        elsewhere: Vec::new(),
-        home: MeshName::parse(HOME).unwrap(),
-        person: MemberName::parse("tester").unwrap(),
-    };
-    let repaired = repair(&fixture.path(), &fixture.blobs(), &hints, NOW).unwrap();
+    let repaired = repair(&fixture.path(), &fixture.blobs(), &hints(), NOW).unwrap();
     repaired.unwrap()
 }
 
@@ -198,7 +189,7 @@ async fn lf_39_steps_that_a_publish_passed_over_are_said_again_and_go_out() {
     );
     assert_eq!(rows_of(&fixture), before);
     assert_eq!(ops_to_send(&fixture), sent + 2);
-    assert_eq!(senseless(&fixture), "");
+    assert_eq!(senseless(&fixture, true), "");
 }
 
 /// SQLite finds nothing wrong with a file that a row is gone from. The next step would be folded without it.
@@ -212,14 +203,14 @@ async fn lf_39_a_lost_step_of_a_task_is_noticed_and_said_again() {
         let lost = fixture.raw().execute(lose, (held.to_bytes(), is_create));
         assert_eq!(lost.unwrap(), 1);
         assert!(
-            senseless(&fixture).contains(&held.to_string()),
+            senseless(&fixture, true).contains(&held.to_string()),
             "{}",
-            senseless(&fixture)
+            senseless(&fixture, true)
         );
         let told = mend(&fixture);
         assert_eq!(told.tasks.restated, 1, "{told:?}");
         assert_eq!(rows_of(&fixture), before);
-        assert_eq!(senseless(&fixture), "");
+        assert_eq!(senseless(&fixture, true), "");
     }
 }
 
@@ -233,19 +224,12 @@ async fn lf_39_a_lost_row_of_a_task_is_noticed_and_folded_from_its_steps() {
     assert_eq!(lost.unwrap(), 1);
     drop(raw);
     assert!(
-        senseless(&fixture).contains(&held.to_string()),
+        senseless(&fixture, true).contains(&held.to_string()),
         "{}",
-        senseless(&fixture)
+        senseless(&fixture, true)
     );
     mend(&fixture);
     assert_eq!(rows_of(&fixture), before);
-}
-
-/// The doctor's word, as far as rows are concerned.
-fn senseless(fixture: &Fixture) -> String {
-    let blobs = fixture.folder.path().join("blobs");
-    let looked = check_up(&fixture.path(), &blobs, |_, _| true, true).unwrap();
-    looked.senseless.join("; ")
 }
 
 #[tokio::test]
@@ -267,12 +251,12 @@ async fn lf_06_a_repair_takes_no_impossible_stamp_into_the_clock() {
         // As a Heddle wrote it, and no disk.
         unseal(&fixture.path());
         open(&fixture.path()).unwrap().stop();
-        let says = senseless(&fixture);
+        let says = senseless(&fixture, true);
         assert!(says.contains("state \"a\" (its stamp is ahead"), "{says}");
         let told = mend(&fixture);
         let named = told.unreadable.join("; ");
         assert!(named.contains("state \"a\""), "{named}");
-        assert_eq!(senseless(&fixture), "");
+        assert_eq!(senseless(&fixture, true), "");
         let fixture = again(fixture);
         let stamp = fixture.set("c2", "c", &json!(3)).await.stamp;
         assert_eq!(stamp.lamport, 4, "the clock goes on where it was");
@@ -300,10 +284,10 @@ async fn lf_06_an_impossible_clock_takes_nothing_and_is_mended_from_the_rows() {
         "{refused:?}"
     );
     fixture.store.stop();
-    let says = senseless(&fixture);
+    let says = senseless(&fixture, true);
     assert!(says.contains("the clock of mesh home stands at"), "{says}");
     mend(&fixture);
-    assert_eq!(senseless(&fixture), "");
+    assert_eq!(senseless(&fixture, true), "");
     let fixture = again(fixture);
     let stamp = fixture.set("b", "b", &json!(3)).await.stamp;
     assert_eq!(stamp.lamport, 2);

@@ -1,11 +1,11 @@
 //! The indexes for searching keep no text, so that nothing compares them by itself: a word that a disk has taken out hid its row from
 //! every search, and the doctor said that all was well.
 
-use heddle_core::names::{MemberName, MeshName};
-use heddle_store::{Durability, NewInboxRow, RepairHints, Store, StoreOptions, check_up, repair};
+use heddle_store::{Durability, NewInboxRow, Store, StoreOptions, check_up};
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, NOW, at, open};
+use crate::mended::{mend, senseless};
 
 fn body_of(envelope: &[u8]) -> Option<String> {
     let envelope: Value = serde_json::from_slice(envelope).ok()?;
@@ -45,29 +45,6 @@ async fn filled() -> Fixture {
     fixture
 }
 
-fn senseless(fixture: &Fixture) -> String {
-    let blobs = fixture.folder.path().join("blobs");
-    let looked = check_up(&fixture.path(), &blobs, |_, _| true, false).unwrap();
-    looked.senseless.join("; ")
-}
-
-fn mend(mut fixture: Fixture) -> Fixture {
-    fixture.store.stop();
-    let hints = RepairHints {
-        elsewhere: Vec::new(),
-        home: MeshName::parse("home").unwrap(),
-        person: MemberName::parse("tester").unwrap(),
-    };
-    let mended = repair(&fixture.path(), &fixture.blobs(), &hints, NOW).unwrap();
-    let mended = mended.unwrap();
-    assert!(
-        mended.tables.iter().all(heddle_store::Kept::is_whole),
-        "{mended:?}"
-    );
-    fixture.store = open(&fixture.path()).unwrap();
-    fixture
-}
-
 #[tokio::test]
 async fn a_word_that_is_gone_from_an_index_is_noticed_and_a_repair_finds_the_row_again() {
     let place = "(SELECT place FROM memory WHERE key = 'key1')";
@@ -89,13 +66,13 @@ async fn a_word_that_is_gone_from_an_index_is_noticed_and_a_repair_finds_the_row
     ];
     for (index, sql) in spoil {
         let fixture = filled().await;
-        assert_eq!(senseless(&fixture), "");
+        assert_eq!(senseless(&fixture, false), "");
         fixture.raw().execute_batch(&sql).unwrap();
-        let said = senseless(&fixture);
+        let said = senseless(&fixture, false);
         assert!(said.contains(index), "{sql}: {said}");
         let fixture = mend(fixture);
         index_inbox(&fixture).await;
-        assert_eq!(senseless(&fixture), "", "{sql}");
+        assert_eq!(senseless(&fixture, false), "", "{sql}");
         assert_eq!(fixture.keys_with("word1").await, ["key1"], "{sql}");
         let found = "SELECT rowid FROM inbox_fts WHERE inbox_fts MATCH 'number2'";
         let found = fixture
@@ -134,7 +111,7 @@ async fn works(fixture: &Fixture, what: &str) {
         .query_row(found, [], |row| row.get::<_, i64>(0));
     assert_eq!(found.unwrap(), 4, "{what}");
     assert_eq!(fixture.store.poisoned(), None, "{what}");
-    assert_eq!(senseless(fixture), "", "{what}");
+    assert_eq!(senseless(fixture, false), "", "{what}");
 }
 
 #[tokio::test]
@@ -209,7 +186,7 @@ async fn the_lost_row_of_the_state_of_a_file_is_put_back() {
     fixture.store.stop();
     let gone = "DELETE FROM store_state";
     fixture.raw().execute_batch(gone).unwrap();
-    assert!(senseless(&fixture).contains("store_state"));
+    assert!(senseless(&fixture, false).contains("store_state"));
     fixture.store = open(&fixture.path()).unwrap();
     assert_eq!(fixture.dump("store_state"), ["1,0,0,0,1"]);
     works(&fixture, gone).await;

@@ -1,10 +1,8 @@
 //! What is counted of the changes of vectors is derived: a disk that changes it hides no vector.
 
-use heddle_core::names::{MemberName, MeshName};
-use heddle_store::{RepairHints, check_up, repair};
-
-use crate::fixture::{Fixture, NOW, open};
-use crate::vectors::{model, vector};
+use crate::fixture::Fixture;
+use crate::mended::{mend, senseless};
+use crate::vectors::{model, vector, with_vectors};
 
 /// What a bit does to the count, or to what a row says of it.
 const CHANGES: [&str; 5] = [
@@ -15,25 +13,10 @@ const CHANGES: [&str; 5] = [
     "UPDATE vector_head SET changes = changes - 2",
 ];
 
-async fn with_vectors() -> Fixture {
-    let fixture = Fixture::new().with_mesh().await;
-    let one = model("one", 2);
-    for (id, numbers) in [("a", [1.0, 0.0]), ("b", [0.0, 1.0]), ("c", [1.0, 1.0])] {
-        fixture.vector(id, id, vector(&one, &numbers, id)).await;
-    }
-    fixture
-}
-
 async fn found(fixture: &Fixture) -> Vec<String> {
     let mut found = fixture.nearest(&model("one", 2), &[1.0, 0.0]).await;
     found.sort();
     found
-}
-
-fn senseless(fixture: &Fixture) -> String {
-    let blobs = fixture.folder.path().join("blobs");
-    let looked = check_up(&fixture.path(), &blobs, |_, _| true, false).unwrap();
-    looked.senseless.join("; ")
 }
 
 #[tokio::test]
@@ -41,12 +24,12 @@ async fn a_changed_count_hides_no_vector_before_and_behind_the_next_writes() {
     for change in CHANGES {
         for is_in_memory in [false, true] {
             let fixture = with_vectors().await;
-            assert_eq!(senseless(&fixture), "");
+            assert_eq!(senseless(&fixture, false), "");
             if is_in_memory {
                 assert_eq!(found(&fixture).await, ["a", "b", "c"], "{change}");
             }
             fixture.raw().execute_batch(change).unwrap();
-            let said = senseless(&fixture);
+            let said = senseless(&fixture, false);
             assert!(said.contains("vector_head: "), "{change}: {said}");
             if !is_in_memory {
                 assert_eq!(found(&fixture).await, ["a", "b", "c"], "{change}");
@@ -66,18 +49,11 @@ async fn a_changed_count_hides_no_vector_before_and_behind_the_next_writes() {
 #[tokio::test]
 async fn a_repair_counts_the_changes_of_vectors_anew() {
     for change in CHANGES {
-        let mut fixture = with_vectors().await;
+        let fixture = with_vectors().await;
         fixture.store.stop();
         fixture.raw().execute_batch(change).unwrap();
-        let hints = RepairHints {
-            elsewhere: Vec::new(),
-            home: MeshName::parse("home").unwrap(),
-            person: MemberName::parse("tester").unwrap(),
-        };
-        let repaired = repair(&fixture.path(), &fixture.blobs(), &hints, NOW).unwrap();
-        assert!(repaired.is_some(), "{change}");
-        assert_eq!(senseless(&fixture), "", "{change}");
-        fixture.store = open(&fixture.path()).unwrap();
+        let fixture = mend(fixture);
+        assert_eq!(senseless(&fixture, false), "", "{change}");
         assert_eq!(found(&fixture).await, ["a", "b", "c"], "{change}");
     }
 }

@@ -1,11 +1,11 @@
 //! Where the table of a model says that a vector lies is rows as all others: a disk that changes one of them takes one vector,
 //! by name, and no search with it (LF-32).
 
-use heddle_core::names::{MemberName, MeshName};
-use heddle_store::{RepairHints, VectorQuery, check_up, repair};
+use heddle_store::VectorQuery;
 
-use crate::fixture::{Fixture, NOW, open};
-use crate::vectors::{model, query, vector};
+use crate::fixture::Fixture;
+use crate::mended::{mend, senseless};
+use crate::vectors::{model, query, vector, with_vectors};
 
 /// Each takes the vector at place 2, `b`.
 const CHANGES: [&str; 6] = [
@@ -25,15 +25,6 @@ const UNSOUND: [&str; 4] = [
     "DELETE FROM T_chunks",
 ];
 
-async fn with_vectors() -> Fixture {
-    let fixture = Fixture::new().with_mesh().await;
-    let one = model("one", 2);
-    for (id, numbers) in [("a", [1.0, 0.0]), ("b", [0.0, 1.0]), ("c", [1.0, 1.0])] {
-        fixture.vector(id, id, vector(&one, &numbers, id)).await;
-    }
-    fixture
-}
-
 /// What a search finds, and what it says that it went on without.
 async fn found(fixture: &Fixture) -> (Vec<String>, Vec<String>) {
     let (store, left_out) = fixture.store.leniently();
@@ -52,43 +43,23 @@ fn change(fixture: &Fixture, sql: &str) {
     assert_eq!(changed.unwrap(), 1, "{sql}");
 }
 
-fn senseless(fixture: &Fixture) -> String {
-    let blobs = fixture.folder.path().join("blobs");
-    let looked = check_up(&fixture.path(), &blobs, |_, _| true, false).unwrap();
-    looked.senseless.join("; ")
-}
-
-fn mend(mut fixture: Fixture) -> Fixture {
-    fixture.store.stop();
-    let hints = RepairHints {
-        elsewhere: Vec::new(),
-        home: MeshName::parse("home").unwrap(),
-        person: MemberName::parse("tester").unwrap(),
-    };
-    repair(&fixture.path(), &fixture.blobs(), &hints, NOW)
-        .unwrap()
-        .unwrap();
-    fixture.store = open(&fixture.path()).unwrap();
-    fixture
-}
-
 #[tokio::test]
 async fn lf_32_a_changed_place_takes_one_vector_by_name_and_no_search_with_it() {
     for sql in CHANGES {
         let fixture = with_vectors().await;
-        assert_eq!(senseless(&fixture), "");
+        assert_eq!(senseless(&fixture, false), "");
         change(&fixture, sql);
         let (keys, without) = found(&fixture).await;
         assert_eq!(keys, ["a", "c"], "{sql}");
         assert_eq!(without, ["vector \"b\""], "{sql}");
-        let said = senseless(&fixture);
+        let said = senseless(&fixture, false);
         assert!(said.contains("vector \"b\""), "{sql}: {said}");
         let fixture = mend(fixture);
         assert_eq!(
             found(&fixture).await,
             (vec!["a".into(), "c".into()], vec![])
         );
-        assert_eq!(senseless(&fixture), "", "{sql}");
+        assert_eq!(senseless(&fixture, false), "", "{sql}");
     }
 }
 
@@ -116,10 +87,10 @@ async fn lf_32_rooms_that_are_not_marked_as_taken_are_noticed_before_another_vec
     for sql in UNSOUND {
         let fixture = with_vectors().await;
         change(&fixture, sql);
-        let said = senseless(&fixture);
+        let said = senseless(&fixture, false);
         assert!(said.contains("where vectors lie"), "{sql}: {said}");
         let fixture = mend(fixture);
-        assert_eq!(senseless(&fixture), "", "{sql}");
+        assert_eq!(senseless(&fixture, false), "", "{sql}");
         let one = model("one", 2);
         fixture
             .vector("d", "d", vector(&one, &[0.5, 0.5], "d"))

@@ -34,6 +34,16 @@ pub(crate) fn vector(model: &ModelIdentity, numbers: &[f32], content: &str) -> N
     .unwrap()
 }
 
+/// Three vectors of one model, the nearest to (1, 0) first: `a`, `c`, `b`.
+pub(crate) async fn with_vectors() -> Fixture {
+    let fixture = Fixture::new().with_mesh().await;
+    let one = model("one", 2);
+    for (id, numbers) in [("a", [1.0, 0.0]), ("b", [0.0, 1.0]), ("c", [1.0, 1.0])] {
+        fixture.vector(id, id, vector(&one, &numbers, id)).await;
+    }
+    fixture
+}
+
 pub(crate) fn query(mesh: MeshId, model: &ModelIdentity, numbers: &[f32]) -> VectorQuery {
     VectorQuery {
         mesh,
