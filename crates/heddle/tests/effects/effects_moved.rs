@@ -160,7 +160,8 @@ fn rg_01_a_move_that_is_killed_half_way_frees_no_key() {
             has_moved |= killed.code == 0;
             // At the broker nobody runs it, from the moment on when the mesh is known there. Before that the operator's
             // invitation would make another mesh of that name, which has nothing to do with hers.
-            let members = moved.team.cli("home", &["members"]).ok();
+            let members = moved.team.cli("home", &["members"]);
+            assert!(matches!(members.code, 0 | 4), "{members:?}");
             if members.stdout.contains("alice") {
                 let (bob, _bob_up) = moved.guest(&format!("bob{nth}"));
                 let tried = bob.cli(&in_team(&run("k", &[], &moved.script())));
