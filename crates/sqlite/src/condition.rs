@@ -13,6 +13,7 @@ use crate::connection::{impossible_version, schema_version};
 use crate::error::OpenError;
 use crate::fault;
 use crate::kind::{Kind, misplaced, open_plain};
+use crate::log;
 
 /// The first bytes of every SQLite file.
 const HEADER_BYTES: usize = 100;
@@ -168,6 +169,13 @@ pub fn examine(
     };
     if bytes == 0 {
         return Condition::New;
+    }
+    // IMPORTANT: before SQLite opens the file, which makes the log's index anew from what is left of the log.
+    if subject.alone
+        && subject.vfs.is_none()
+        && let Some(wrong) = log::wrong_with(subject.path)
+    {
+        return Condition::Damaged(wrong);
     }
     let header = (subject.alone && subject.vfs.is_none())
         .then(|| first_bytes(subject.path))

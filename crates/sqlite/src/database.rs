@@ -12,6 +12,7 @@ use crate::error::{IntegrityError, OpenError, ReadError, WriteError};
 use crate::files;
 use crate::kept::keep_before;
 use crate::lead::{Leadership, gather, lead_gathered, see_to_it};
+use crate::log;
 use crate::migrate::{Migration, known_version, migrate, refuse_newer};
 use crate::mover::Mover;
 use crate::options::Options;
@@ -47,7 +48,10 @@ impl Database {
     pub fn open(options: Options, migrations: &[Migration]) -> Result<Database, OpenError> {
         let known = known_version(migrations)?;
         let path = match options.vfs {
-            None => files::prepare(&options.path)?,
+            None => {
+                log::opened(&options.path);
+                files::prepare(&options.path)?
+            }
             Some(_) => Path::new("/").join(&options.path),
         };
         let site = Site::new(path.clone(), &options);
@@ -62,6 +66,9 @@ impl Database {
             }
         }
         migrate(&connection, migrations)?;
+        if options.vfs.is_none() {
+            log::note_boot(&files::with_suffix(&path, log::INDEX));
+        }
         Database::start(options, &site, connection)
     }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 use crate::files::{COMPANIONS, with_suffix};
+use crate::log;
 
 /// The databases of a home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,14 +102,19 @@ pub fn misplaced(database: &Path) -> Option<Misplaced> {
     })
 }
 
-/// For whoever is about to give this place to SQLite: an error where it, or what lies beside it, is no file.
+/// For whoever is about to give this place to SQLite: an error where it, or what lies beside it, is no file, or where its
+/// log is not what was written.
 pub fn refuse_misplaced(database: &Path) -> rusqlite::Result<()> {
-    match misplaced(database) {
+    let refuse = |code, why| {
+        let error = rusqlite::ffi::Error::new(code);
+        Err(rusqlite::Error::SqliteFailure(error, Some(why)))
+    };
+    if let Some(found) = misplaced(database) {
+        return refuse(rusqlite::ffi::SQLITE_CANTOPEN, found.why);
+    }
+    match log::wrong_with(database) {
+        Some(why) => refuse(rusqlite::ffi::SQLITE_CORRUPT, why),
         None => Ok(()),
-        Some(found) => Err(rusqlite::Error::SqliteFailure(
-            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN),
-            Some(found.why),
-        )),
     }
 }
 

@@ -83,7 +83,8 @@ pub use outbox::{
     PruneFilter, PruneLook, Requeue, Requeued, Settle, Usage,
 };
 pub use repair::{
-    Kept, MeshHint, RepairHints, Repaired, RepairedTasks, mend_header, repair, want_lost_blobs,
+    Kept, MeshHint, RepairHints, Repaired, RepairedTasks, give_up_lost_log, mend_header, repair,
+    want_lost_blobs,
 };
 pub use steps::{Steps, steps_of};
 pub use store::{Store, StoreOptions};

@@ -51,9 +51,28 @@ fn mark(connection: &Connection, clean: bool) -> Result<(), StoreError> {
 /// Refuses a file that must not be written to. What cannot be looked at is left for the writer to refuse by its
 /// proper name.
 pub(crate) fn check(options: &StoreOptions, how: Look) -> Result<(), OpenError> {
+    mend_log(options)?;
     // Whoever opens the store has not opened it yet.
     match condition(options, how, true).refusal() {
         Some(refusal) => Err(refusal),
+        None => Ok(()),
+    }
+}
+
+/// The simulator's disk has no log that another process has left.
+fn mend_log(options: &StoreOptions) -> Result<(), OpenError> {
+    if options.vfs.is_some() {
+        return Ok(());
+    }
+    let path = options.path.as_path();
+    let failed = |source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    heddle_sqlite::mend_log(path).map_err(failed)?;
+    // Nothing is written anew over it.
+    match heddle_sqlite::lost_log(path) {
+        Some(why) => Err(OpenError::Damaged(why)),
         None => Ok(()),
     }
 }
@@ -96,6 +115,8 @@ pub(crate) fn condition_of(path: &Path) -> Condition {
 pub fn outlook(path: &Path, how: Look, alone: bool) -> Outlook {
     let condition = outlook_of(path, how, alone);
     let heals = match condition {
+        Condition::Damaged(_) if alone && heddle_sqlite::log_heals(path) => Some(Heals::Everything),
+        Condition::Damaged(_) if alone && heddle_sqlite::lost_log(path).is_some() => None,
         Condition::Damaged(_) => park::can_park(path),
         _ => None,
     };
@@ -125,6 +146,7 @@ pub(crate) fn check_or_park(
     if options.vfs.is_none() {
         Store::finish_parking(&options.path)?;
     }
+    mend_log(options)?;
     let found = condition(options, how, true);
     let problem = match (found.refusal(), found) {
         (None, _) => return Ok(None),

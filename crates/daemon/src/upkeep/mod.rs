@@ -126,6 +126,10 @@ pub fn repair(home: &Home, login: &str, now: WallMs) -> Result<RepairView, Backu
     let hints = hints(home, login)?;
     let repaired = heddle_store::repair(&home.data(), &blobs, &hints, now)?;
     let mut view = repaired.map_or_else(RepairView::default, repair_view);
+    for file in [home.broker_data(), home.effects_data()] {
+        view.logs_lost
+            .extend(heddle_store::give_up_lost_log(&file)?);
+    }
     view.files_wanted = heddle_store::want_lost_blobs(&home.data(), &blobs)?;
     Ok(view)
 }
@@ -224,7 +228,8 @@ fn repair_view(repaired: Repaired) -> RepairView {
     let lost = repaired.tables.iter().any(|kept| !kept.is_whole());
     RepairView {
         repaired: true,
-        lost,
+        lost: lost || repaired.log_lost.is_some(),
+        logs_lost: repaired.log_lost.into_iter().collect(),
         problem: Some(repaired.problem),
         damaged: Some(repaired.damaged.display().to_string()),
         incarnation: Some(repaired.incarnation),

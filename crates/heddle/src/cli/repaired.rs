@@ -50,7 +50,7 @@ fn holds(table: &str) -> &str {
 }
 
 pub(super) fn in_words(view: &RepairView) -> String {
-    let files = files(view);
+    let files = files(view) + &logs(view);
     if !view.repaired {
         return match &view.broker_damaged {
             None if !files.is_empty() => {
@@ -78,6 +78,18 @@ fn files(view: &RepairView) -> String {
          them; what is your own and nobody else has, share again: {}\n",
         titles(&view.files_wanted)
     )
+}
+
+/// Of what was committed and is in no file any more.
+fn logs(view: &RepairView) -> String {
+    let mut words = String::new();
+    for lost in &view.logs_lost {
+        words.push_str(&format!(
+            "  ! {}. What others have comes back by itself; look at what you said last, and say it again under the same ids\n",
+            text::printable(lost)
+        ));
+    }
+    words
 }
 
 /// Of the broker's file, everything behind its header came along.

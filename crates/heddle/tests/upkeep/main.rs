@@ -10,6 +10,7 @@ mod damage;
 mod damaged_cells;
 mod doctor_looks;
 mod file_verdicts;
+mod log_damage;
 mod lost_mesh;
 mod made_meshes;
 mod migrations;

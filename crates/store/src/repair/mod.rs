@@ -23,7 +23,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use heddle_core::clock::WallMs;
-use heddle_sqlite::{Condition, Database, Migration, Options};
+use heddle_sqlite::{Condition, Database, GivenUp, Migration, Options};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::backup::{
@@ -80,6 +80,8 @@ pub struct Repaired {
     /// Meshes of which rows are there and that nobody can name any more, in words.
     pub meshes_left: Vec<String>,
     pub tasks: RepairedTasks,
+    /// What was committed and is lost with the log of the file, in words.
+    pub log_lost: Option<String>,
     /// Rows that came over and could not be read all the same, by name: only the damaged file has them.
     pub unreadable: Vec<String>,
 }
@@ -97,7 +99,29 @@ pub fn repair(
     clear_leftovers(&data).map_err(BackupError::io("prepared", &data))?;
     data.symlink_metadata()
         .map_err(BackupError::io("read", &data))?;
-    let Some(problem) = problem_to_mend(&data, hints)? else {
+    heddle_sqlite::mend_log(&data).map_err(BackupError::io("prepared", &data))?;
+    let log = given_up(&data)?;
+    let log_lost = log.as_ref().map(|log| log.lost.clone());
+    let repaired = repair_without(&data, blobs, hints, log_lost, now);
+    match (repaired, log) {
+        (Err(error), Some(log)) => {
+            log.undo().map_err(BackupError::io("put back", &data))?;
+            Err(error)
+        }
+        (repaired, _) => repaired,
+    }
+}
+
+fn repair_without(
+    data: &Path,
+    blobs: &Blobs,
+    hints: &RepairHints,
+    log_lost: Option<String>,
+    now: WallMs,
+) -> Result<Option<Repaired>, BackupError> {
+    let data = data.to_owned();
+    let lost = || log_lost.clone().map(Problem::File);
+    let Some(problem) = problem_to_mend(&data, hints)?.or_else(lost) else {
         return Ok(None);
     };
     let old = readable(&data)?;
@@ -148,8 +172,18 @@ pub fn repair(
         meshes_made: filled.again.made,
         meshes_left: filled.again.left,
         tasks: filled.tasks,
+        log_lost,
         unreadable,
     }))
+}
+
+/// Goes on without what another database of the home has lost with its log; what that is, in words.
+pub fn give_up_lost_log(database: &Path) -> Result<Option<String>, BackupError> {
+    Ok(given_up(database)?.map(|log| log.lost))
+}
+
+fn given_up(database: &Path) -> Result<Option<GivenUp>, BackupError> {
+    heddle_sqlite::give_up_lost_log(database).map_err(BackupError::io("prepared", database))
 }
 
 /// The rows that the new file is without, by name. Who was mended on the way is not among them: a vector can be read

@@ -91,6 +91,9 @@ pub struct RepairView {
     /// What is wrong with broker.db, if that is damaged as well and more than a repair mends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broker_beyond: Option<String>,
+    /// What was committed and is lost with the log of one of the databases, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logs_lost: Vec<String>,
     /// Rows that came over with another cell in the place of one that could not be read, by name.
     #[serde(default)]
     pub mended: Vec<String>,

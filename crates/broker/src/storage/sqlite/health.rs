@@ -25,6 +25,10 @@ pub(super) fn check(options: &Options) -> Result<(), OpenError> {
     if options.vfs.is_some() {
         return Ok(());
     }
+    heddle_sqlite::mend_log(&options.path).map_err(|source| OpenError::Io {
+        path: options.path.clone(),
+        source,
+    })?;
     match condition(&options.path, Look::AsNeeded).refusal() {
         Some(refusal) => Err(refusal),
         None => Ok(()),

@@ -101,6 +101,7 @@ impl Sqlite {
     pub fn open(path: PathBuf) -> Result<Self, StorageError> {
         // A step that its index has forgotten would be taken a second time: a file that is not whole
         // decides nothing, and is refused with its bytes unchanged.
+        heddle_sqlite::mend_log(&path).map_err(|error| StorageError::Open(error.to_string()))?;
         let found = condition(&path);
         if let Some(refusal) = found.refusal() {
             return Err(open_error(&refusal));
