@@ -125,7 +125,9 @@ mod tests {
     fn each_single_bit_of_a_page_is_found_and_two_are_not() {
         let (mut sure, mut several) = (0, 0);
         for order in [Order::Little, Order::Big] {
-            let page: Vec<u8> = (0..4104_u32).map(|n| (n * n + n / 7).to_le_bytes()[0]).collect();
+            let page: Vec<u8> = (0..4104_u32)
+                .map(|n| (n * n + n / 7).to_le_bytes()[0])
+                .collect();
             let seed = Sum {
                 first: 0x1234_5678,
                 second: 0x9abc_def0,

@@ -1,3 +1,5 @@
+//! Logs as a killed process leaves them, with what a disk or somebody does to them.
+
 use std::fs;
 use std::path::Path;
 

@@ -5,7 +5,7 @@ use heddle_store::{Durability, NewInboxRow, Store, StoreOptions, check_up};
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, NOW, at, open};
-use crate::mended::{mend, senseless};
+use crate::mended::{mend_wholly, senseless};
 
 fn body_of(envelope: &[u8]) -> Option<String> {
     let envelope: Value = serde_json::from_slice(envelope).ok()?;
@@ -70,7 +70,7 @@ async fn a_word_that_is_gone_from_an_index_is_noticed_and_a_repair_finds_the_row
         fixture.raw().execute_batch(&sql).unwrap();
         let said = senseless(&fixture, false);
         assert!(said.contains(index), "{sql}: {said}");
-        let fixture = mend(fixture);
+        let fixture = mend_wholly(fixture);
         index_inbox(&fixture).await;
         assert_eq!(senseless(&fixture, false), "", "{sql}");
         assert_eq!(fixture.keys_with("word1").await, ["key1"], "{sql}");
@@ -173,7 +173,7 @@ async fn the_doctor_tells_of_a_damaged_index_and_a_repair_makes_it_anew() {
             let is_told =
                 looked.outlook.condition.damage().is_some() || !looked.senseless.is_empty();
             assert!(is_told, "{sql}: {looked:?}");
-            let fixture = mend(fixture);
+            let fixture = mend_wholly(fixture);
             works(&fixture, &sql).await;
         }
     }
@@ -192,6 +192,6 @@ async fn the_lost_row_of_the_state_of_a_file_is_put_back() {
     works(&fixture, gone).await;
     fixture.store.stop();
     fixture.raw().execute_batch(gone).unwrap();
-    let fixture = mend(fixture);
+    let fixture = mend_wholly(fixture);
     assert_eq!(fixture.dump("store_state"), ["1,0,0,0,1"]);
 }

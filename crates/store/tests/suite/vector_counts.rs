@@ -52,7 +52,7 @@ async fn a_repair_counts_the_changes_of_vectors_anew() {
         let fixture = with_vectors().await;
         fixture.store.stop();
         fixture.raw().execute_batch(change).unwrap();
-        let fixture = mend(fixture);
+        let (fixture, _) = mend(fixture);
         assert_eq!(senseless(&fixture, false), "", "{change}");
         assert_eq!(found(&fixture).await, ["a", "b", "c"], "{change}");
     }

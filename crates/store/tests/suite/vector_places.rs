@@ -54,7 +54,7 @@ async fn lf_32_a_changed_place_takes_one_vector_by_name_and_no_search_with_it() 
         assert_eq!(without, ["vector \"b\""], "{sql}");
         let said = senseless(&fixture, false);
         assert!(said.contains("vector \"b\""), "{sql}: {said}");
-        let fixture = mend(fixture);
+        let (fixture, _) = mend(fixture);
         assert_eq!(
             found(&fixture).await,
             (vec!["a".into(), "c".into()], vec![])
@@ -89,7 +89,7 @@ async fn lf_32_rooms_that_are_not_marked_as_taken_are_noticed_before_another_vec
         change(&fixture, sql);
         let said = senseless(&fixture, false);
         assert!(said.contains("where vectors lie"), "{sql}: {said}");
-        let fixture = mend(fixture);
+        let (fixture, _) = mend(fixture);
         assert_eq!(senseless(&fixture, false), "", "{sql}");
         let one = model("one", 2);
         fixture
