@@ -6,6 +6,7 @@
 )]
 
 pub mod counting;
+pub mod failing;
 pub mod model;
 pub mod power;
 pub mod stores;
