@@ -50,11 +50,6 @@ fn store() -> MemDisk {
     disk
 }
 
-fn on(disk: Arc<dyn Disk>, seed: u64) -> Result<Journal, heddle_journal::JournalError> {
-    let journal = Journal::open(world(disk, 1, seed), Path::new(ROOT), who())?;
-    Ok(journal.with_settings(quick()))
-}
-
 fn redact(journal: &Journal) -> Result<Redacted, heddle_journal::JournalError> {
     journal.redact(&item("plan", "s"), "asked for")
 }
@@ -136,7 +131,7 @@ fn rd_03_the_same_where_a_file_cannot_be_opened_once() {
     for nth in 1.. {
         let disk = base.fork();
         let failing = Failing::once(&disk, nth);
-        let told = on(failing.clone(), 5).and_then(|journal| redact(&journal));
+        let told = open_on(failing.clone(), 5).and_then(|journal| redact(&journal));
         if !failing.has_failed() {
             assert!(nth > 60, "{nth}");
             return;
@@ -154,7 +149,7 @@ fn rd_03_the_same_where_a_file_cannot_be_opened_once() {
 fn a_file_that_cannot_be_read_is_called_that_and_never_a_holder() {
     for name in ["entities/plan/good.json", NOTES] {
         let disk = store();
-        let shut = on(Failing::shut(&disk, at(name)), 5).unwrap();
+        let shut = open_on(Failing::shut(&disk, at(name)), 5).unwrap();
         for turn in 0..2 {
             let told = redact(&shut).unwrap();
             assert!(!told.is_clean());

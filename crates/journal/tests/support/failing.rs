@@ -14,6 +14,7 @@ pub struct Failing {
     at: u64,
     looks: AtomicU64,
     shut: Option<PathBuf>,
+    sealed: Option<PathBuf>,
 }
 
 impl Failing {
@@ -24,6 +25,7 @@ impl Failing {
             at,
             looks: AtomicU64::new(0),
             shut: None,
+            sealed: None,
         })
     }
 
@@ -34,6 +36,18 @@ impl Failing {
             at: 0,
             looks: AtomicU64::new(0),
             shut: Some(path),
+            sealed: None,
+        })
+    }
+
+    /// Nobody may write below this folder.
+    pub fn sealed(disk: &MemDisk, path: PathBuf) -> Arc<Self> {
+        Arc::new(Self {
+            disk: disk.clone(),
+            at: 0,
+            looks: AtomicU64::new(0),
+            shut: None,
+            sealed: Some(path),
         })
     }
 
@@ -51,6 +65,15 @@ impl Failing {
             return Err(io::Error::from(io::ErrorKind::PermissionDenied));
         }
         Ok(())
+    }
+
+    fn change(&self, path: &Path) -> io::Result<()> {
+        match &self.sealed {
+            Some(sealed) if path.starts_with(sealed) => {
+                Err(io::Error::from(io::ErrorKind::PermissionDenied))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -92,10 +115,12 @@ impl Disk for Failing {
     }
     fn write(&self, path: &Path, bytes: &[u8]) -> Io<()> {
         self.look(path)?;
+        self.change(path)?;
         self.disk.write(path, bytes)
     }
     fn write_new(&self, path: &Path, bytes: &[u8]) -> Io<()> {
         self.look(path)?;
+        self.change(path)?;
         self.disk.write_new(path, bytes)
     }
     fn write_at(&self, path: &Path, offset: u64, bytes: &[u8]) -> Io<()> {
@@ -112,9 +137,11 @@ impl Disk for Failing {
         self.disk.sync_all(path)
     }
     fn rename(&self, from: &Path, to: &Path) -> Io<()> {
+        self.change(to)?;
         self.disk.rename(from, to)
     }
     fn remove(&self, path: &Path) -> Io<()> {
+        self.change(path)?;
         self.disk.remove(path)
     }
     fn try_lock(&self, path: &Path) -> Io<Option<Box<dyn LockGuard>>> {

@@ -97,6 +97,12 @@ pub fn open(disk: &MemDisk, boot: u128, seed: u64) -> Result<Journal, JournalErr
     Ok(journal.with_settings(quick()))
 }
 
+/// On whatever disk.
+pub fn open_on(disk: Arc<dyn Disk>, seed: u64) -> Result<Journal, JournalError> {
+    let journal = Journal::open(world(disk, 1, seed), Path::new(ROOT), who())?;
+    Ok(journal.with_settings(quick()))
+}
+
 pub fn real(root: &Path, seed: u64) -> Journal {
     let world = world(Arc::new(RealDisk), 1, seed);
     Journal::init(world, root, who()).unwrap()
