@@ -6,11 +6,11 @@
 use crate::disk::LockGuard;
 use crate::error::{At, JournalError};
 use crate::journal::Journal;
-use crate::meta;
+use crate::meta::{self, MetaFound};
 use crate::read::Freshness;
 use crate::recovery::{Reconcile, decide};
 use crate::segments;
-use crate::session::Files;
+use crate::session::{Files, Session};
 
 /// Whether files and index are level with the journal, and why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,4 +103,39 @@ impl Journal {
         self.tell_aside(std::mem::take(&mut session.kept_aside));
         Ok(Level::Yes)
     }
+}
+
+impl Session<'_> {
+    pub(crate) fn bring_level(
+        &mut self,
+        meta: &MetaFound,
+        how: Reconcile,
+    ) -> Result<(), JournalError> {
+        match self.compare(meta, how) {
+            // A file or a folder that this user has no right to keeps nobody from recording: whoever has it compares the files, and verify
+            // names this one. Of any other failure nobody knows what it would do to the next write.
+            Err(error) if is_no_right(&error) => match how {
+                Reconcile::Files if self.is_unproven => Ok(()),
+                _ => self.reconcile_index(),
+            },
+            compared => compared,
+        }
+    }
+
+    fn compare(&mut self, meta: &MetaFound, how: Reconcile) -> Result<(), JournalError> {
+        match how {
+            Reconcile::Nothing => Ok(()),
+            Reconcile::Gap => match meta.good() {
+                Some(meta) if self.reconcile_gap(meta)? => self.write_meta(false),
+                _ => self.reconcile_due(),
+            },
+            Reconcile::Files if self.files == Files::Behind => Ok(()),
+            Reconcile::Files => self.reconcile_full(),
+            Reconcile::Full => self.reconcile_due(),
+        }
+    }
+}
+
+fn is_no_right(error: &JournalError) -> bool {
+    matches!(error, JournalError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
 }

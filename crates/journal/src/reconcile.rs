@@ -297,13 +297,24 @@ impl Session<'_> {
         if self.files == Files::First || is_few {
             return self.compare_all(&rebuilt, false);
         }
+        self.index_alone(&rebuilt)
+    }
+
+    /// The index, where the files cannot be compared now: a later writer does that.
+    pub(crate) fn reconcile_index(&mut self) -> Result<(), JournalError> {
+        let rebuilt = self.journal.rebuild(0)?;
+        self.index_alone(&rebuilt)
+    }
+
+    fn index_alone(&mut self, rebuilt: &Rebuilt) -> Result<(), JournalError> {
+        let journal = self.journal;
         let all = rebuilt.replay.entities();
         let heads: Vec<_> = all.iter().map(|(t, id, e)| (*t, *id, e.head)).collect();
         let path = journal.layout.revisions();
         let old = self.revisions();
         let fresh = Revisions::build_unproven(journal.disk(), &path, &heads, old.as_ref())?;
         self.took_its_place(fresh)?;
-        self.renew_lost(&rebuilt, old.is_some_and(|old| old.is_readable()))?;
+        self.renew_lost(rebuilt, old.is_some_and(|old| old.is_readable()))?;
         self.is_unproven = true;
         self.write_meta(false)
     }

@@ -334,23 +334,6 @@ impl Session<'_> {
         self.bring_level(meta, steps.reconcile)
     }
 
-    pub(crate) fn bring_level(
-        &mut self,
-        meta: &MetaFound,
-        how: Reconcile,
-    ) -> Result<(), JournalError> {
-        match how {
-            Reconcile::Nothing => Ok(()),
-            Reconcile::Gap => match meta.good() {
-                Some(meta) if self.reconcile_gap(meta)? => self.write_meta(false),
-                _ => self.reconcile_due(),
-            },
-            Reconcile::Files if self.files == Files::Behind => Ok(()),
-            Reconcile::Files => self.reconcile_full(),
-            Reconcile::Full => self.reconcile_due(),
-        }
-    }
-
     /// A row of the table of [`crate::recovery`].
     pub(crate) fn found(
         &self,

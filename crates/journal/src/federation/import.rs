@@ -49,6 +49,18 @@ pub struct Imported {
     pub chunks: u64,
     /// Files of the store that still hold some of what was erased.
     pub leftovers: Vec<String>,
+    /// Those that could not be read, with why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
+    /// Those that could not be read when an earlier redaction searched them, and can be now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unverified: Vec<String>,
+    /// Those whose own names say some of what an interrupted redaction erased.
+    #[serde(skip_serializing_if = "crate::restore::is_zero")]
+    pub hidden: u64,
+    /// An earlier redaction was interrupted before its search had ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
     /// Those that an earlier redaction named and that were changed since: they cannot be searched any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
@@ -252,10 +264,16 @@ impl Journal {
             let reason = format!("erased by its origin {}", header.origin_id);
             let redacted = self.redact(&target, &reason)?;
             told.leftovers.extend(redacted.leftovers);
+            told.unread.extend(redacted.unread);
+            told.unverified.extend(redacted.unverified);
             told.changed.extend(redacted.changed);
+            told.hidden += redacted.hidden;
+            told.unfinished |= redacted.unfinished;
         }
-        told.leftovers.sort();
-        told.leftovers.dedup();
+        for named in [&mut told.leftovers, &mut told.unread] {
+            named.sort();
+            named.dedup();
+        }
         Ok(())
     }
 

@@ -11,6 +11,8 @@ use crate::notes::{CheckpointRef, RedactedId};
 use crate::record::Record;
 use crate::session::Session;
 
+use super::left::Found;
+
 const JOB_BYTES_MAX: u64 = 64 << 20;
 const JOB_VERSION: u8 = 1;
 
@@ -50,6 +52,21 @@ pub(crate) struct Job {
     pub(crate) next_seq: u64,
     pub(crate) reason: String,
     pub(crate) by: String,
+    #[serde(default)]
+    pub(crate) search: Search,
+}
+
+/// How far the look for what is not the journal's own has come. IMPORTANT: it is done, and on the disk, before the last of what is
+/// known of the content goes. Afterwards nobody can look again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Search {
+    /// Begun by a build that erased first.
+    #[default]
+    Unknown,
+    /// Nothing of what is known is erased yet.
+    Due,
+    Done(Found),
 }
 
 impl Job {
@@ -65,6 +82,7 @@ impl Job {
             next_seq,
             reason: reason.to_owned(),
             by: by.to_owned(),
+            search: Search::Due,
         }
     }
 

@@ -1,8 +1,9 @@
 //! Redaction: content is erased on request, everywhere in the store, and the journal says that it was (J1, C15, C44).
 //!
 //! A line keeps its place, length, seq, writer and revision and loses payload and summary; the entity whose
-//! newest record it was is gone. The order is: job on the disk, everything around the segments, segments, index,
-//! note, job away. A crash anywhere is finished by whoever takes the lock next; each step may be done twice.
+//! newest record it was is gone. The order is: job on the disk, everything around the segments, the search of all files and what it
+//! found into the job, checkpoints, blobs, segments, index, note, list of what was found, job away. A crash anywhere is finished by
+//! whoever takes the lock next; each step may be done twice.
 
 mod holders;
 mod ids;
@@ -14,9 +15,11 @@ mod needles;
 mod own_words;
 mod places;
 mod scrub;
+mod search;
 mod short;
 mod survey;
 mod taken_over;
+mod walk;
 
 use std::collections::BTreeSet;
 
@@ -35,7 +38,9 @@ use crate::session::Session;
 pub(crate) use line::erased as erased_line;
 pub(crate) use taken_over::Withdrawn;
 
-use job::Job;
+use job::{Job, Search as Due};
+use left::Leftovers;
+use search::Search;
 use survey::Survey;
 
 /// Ids in one note; more make more notes, in one batch.
@@ -93,7 +98,7 @@ impl Target {
 }
 
 /// What was erased, and what a person still has to look after.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Redacted {
     pub redacted: Vec<RedactedId>,
     pub segments: Vec<String>,
@@ -103,6 +108,18 @@ pub struct Redacted {
     pub also_in: Vec<String>,
     /// Files that still hold some of the bytes, in whatever encoding; those that an earlier redaction named included.
     pub leftovers: Vec<String>,
+    /// Files and folders that could not be read, so that nobody knows; with why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
+    /// Those that could not be read when an earlier redaction searched them, and can be now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unverified: Vec<String>,
+    /// Files that an interrupted redaction found, whose own names say some of the content: they are noted nowhere.
+    #[serde(skip_serializing_if = "crate::restore::is_zero")]
+    pub hidden: u64,
+    /// An earlier redaction was interrupted, and what it had erased by then was not searched for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
     /// False where nothing was left to search for: what was erased before is not known any more.
     pub searched: bool,
     /// Texts that were erased and are too short to be searched for in every encoding and every file.
@@ -122,6 +139,38 @@ pub struct Redacted {
     /// Ids of requests that said some of the content and went with it. Nothing remembers them: they are free again.
     #[serde(skip_serializing_if = "crate::restore::is_zero")]
     pub keys: u64,
+}
+
+impl Redacted {
+    fn of(job: &Job, survey: Survey) -> Self {
+        Self {
+            redacted: job.ids(),
+            segments: survey.segments.into_iter().collect(),
+            checkpoints: names_of(job),
+            blobs: job.blobs.len() as u64,
+            also_in: survey.also_in.into_iter().take(ALSO_IN_MAX).collect(),
+            searched: !survey.needles.is_empty(),
+            short: survey.needles.short().len() as u64,
+            shared: survey.needles.shared().len() as u64,
+            keys: job.keys(),
+            ..Self::default()
+        }
+    }
+
+    fn take(&mut self, left: Leftovers) {
+        self.leftovers = left.files;
+        self.unread = left.unread;
+        self.unverified = left.unverified;
+        self.changed = left.changed;
+        self.short_in = left.short_in;
+        self.hidden = left.hidden;
+        self.unfinished = left.unfinished;
+    }
+
+    /// Nothing is left that anybody knows of, and all of it was looked at.
+    pub fn is_clean(&self) -> bool {
+        self.leftovers.is_empty() && self.unread.is_empty() && self.hidden == 0 && !self.unfinished
+    }
 }
 
 impl Journal {
@@ -163,7 +212,7 @@ impl Journal {
             ));
         }
         session.keep_job(&job)?;
-        session.carry_out(&job, survey, true)
+        session.carry_out(job, survey, true, true)
     }
 }
 
@@ -204,60 +253,80 @@ impl Session<'_> {
             return Ok(());
         }
         if let Some(mut job) = self.journal.redact_job()? {
+            // Asked before the survey, which takes from the job what is not to be erased.
+            let knows_all = job.search != Due::Unknown || self.journal.knows_all(&job)?;
             let survey = self.journal.survey(&mut job)?;
             // Nobody asked for it just now: what it finds is named by the next one.
-            self.carry_out(&job, survey, false)?;
+            self.carry_out(job, survey, knows_all, false)?;
         }
         Ok(())
     }
 
     fn carry_out(
         &mut self,
-        job: &Job,
+        mut job: Job,
         survey: Survey,
+        knows_all: bool,
         is_heard: bool,
     ) -> Result<Redacted, JournalError> {
         let journal = self.journal;
         let matcher = survey.needles.matcher()?;
         let layouts = journal.layouts()?;
+        let before = job.clone();
+        let mut search = Search::new(journal, &layouts, &before, &survey.needles, &matcher)?;
+        let is_searched = match &job.search {
+            Due::Done(found) => {
+                search.found = found.clone();
+                true
+            }
+            // What somebody has changed by hand goes to the quarantine now, and not behind the search.
+            Due::Unknown | Due::Due => {
+                self.level_if_can()?;
+                false
+            }
+        };
         for layout in &layouts {
-            journal.scrub_around(layout, job, &matcher)?;
+            journal.scrub_around(layout, &job, &matcher)?;
+        }
+        if !is_searched {
+            search.all()?;
+            search.found.unfinished = !knows_all;
+            job.search = Due::Done(search.found.clone());
+            // IMPORTANT: on the disk before anything goes that somebody could still learn the content from.
+            self.keep_job(&job)?;
         }
         for layout in &layouts {
-            journal.scrub_checkpoints(layout, job, &matcher)?;
+            journal.scrub_checkpoints(layout, &job, &matcher)?;
         }
         // IMPORTANT: the blobs and then the segments last: from these a second run learns what the first was after.
         for layout in &layouts {
-            journal.erase_blobs(layout, job)?;
+            journal.erase_blobs(layout, &job)?;
         }
         for layout in &layouts {
-            journal.scrub_segments(layout, job, &matcher)?;
+            journal.scrub_segments(layout, &job, &matcher)?;
         }
-        journal.forget_keys(job)?;
-        self.reconcile_full()?;
-        let mut told = Redacted {
-            redacted: job.ids(),
-            segments: survey.segments.into_iter().collect(),
-            checkpoints: names_of(job),
-            blobs: job.blobs.len() as u64,
-            also_in: survey.also_in.into_iter().take(ALSO_IN_MAX).collect(),
-            leftovers: Vec::new(),
-            searched: !survey.needles.is_empty(),
-            short: survey.needles.short().len() as u64,
-            shared: survey.needles.shared().len() as u64,
-            short_in: journal.short_places(&survey.needles)?,
-            changed: Vec::new(),
-            warnings: Vec::new(),
-            keys: job.keys(),
-        };
+        journal.forget_keys(&job)?;
+        self.level_if_can()?;
+        if !is_searched {
+            search.again()?;
+        }
+        let mut told = Redacted::of(&job, survey);
         let is_news = !(job.records.is_empty() && job.checkpoints.is_empty());
-        if is_news && !self.is_noted(job)? {
-            self.note(job, &told)?;
+        if is_news && !self.is_noted(&job)? {
+            self.note(&job, &told)?;
         }
+        told.take(journal.all_leftovers(search.found, search.hidden, is_heard)?);
+        // IMPORTANT: behind the list. Until then the job is all that says what was found.
         self.drop_job()?;
-        let left = journal.all_leftovers(&matcher, is_heard)?;
-        (told.leftovers, told.changed) = (left.files, left.changed);
         Ok(told)
+    }
+
+    /// A file that cannot be read or written keeps nobody from erasing: it is compared by a later writer.
+    fn level_if_can(&mut self) -> Result<(), JournalError> {
+        match self.reconcile_full() {
+            Err(JournalError::Io { .. }) => self.reconcile_index(),
+            other => other,
+        }
     }
 
     fn note(&mut self, job: &Job, told: &Redacted) -> Result<(), JournalError> {

@@ -1,6 +1,6 @@
 //! The files of a store, one kind after the other, without the job's content. Each step may be done twice.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::checkpoint::MANIFEST_BYTES_MAX;
 use crate::disk::{read_if_there, replace};
@@ -8,17 +8,13 @@ use crate::error::{At, JournalError};
 use crate::format::{BLOB_BYTES_MAX, SEGMENT_BYTES_MAX};
 use crate::journal::Journal;
 use crate::layout::Layout;
-use crate::meta;
 use crate::projection::PROJECTION_BYTES_MAX;
 
 use super::job::Job;
-use super::left::is_segment;
 use super::needles::Matcher;
-use super::{own_words, scrub};
+use super::scrub;
 
 pub(super) const PARKED_LOG_BYTES_MAX: u64 = 4 << 30;
-/// A store is a few folders deep; a copy of it a few more.
-const DEPTH_MAX: usize = 12;
 
 const _: () = assert!(BLOB_BYTES_MAX as u64 <= PROJECTION_BYTES_MAX);
 
@@ -39,7 +35,8 @@ impl Journal {
         replace(self.disk(), path, bytes, true).at(path)
     }
 
-    /// Everything but the segments: from these a second run learns what the first one was after.
+    /// Everything but the segments: from these a second run learns what the first one was after. What cannot be read keeps nobody
+    /// from erasing the rest, and is named by the search.
     pub(crate) fn scrub_around(
         &self,
         layout: &Layout,
@@ -49,12 +46,13 @@ impl Journal {
         self.scrub_projections(layout, job, matcher)?;
         self.scrub_quarantine(layout, job, matcher)?;
         let log = layout.parked_log();
-        if let Some(bytes) = read_if_there(self.disk(), &log, PARKED_LOG_BYTES_MAX).at(&log)?
+        if let Ok(Some(bytes)) = read_if_there(self.disk(), &log, PARKED_LOG_BYTES_MAX)
             && let Some(after) = scrub::parked_log(&bytes, job, matcher)
         {
             self.put_back(&log, &after)?;
         }
-        for path in self.files_below(layout.root())? {
+        // A folder that cannot be looked into is named by the search.
+        for path in self.walk(layout.root()).files {
             if is_leftover(layout, &path, self) {
                 self.erase_file(&path)?;
             }
@@ -73,10 +71,7 @@ impl Journal {
             let bytes = self.disk().read(&path, MANIFEST_BYTES_MAX).at(&path)?;
             match scrub::manifest(&bytes, job) {
                 Ok(Some((after, _))) => self.put_back(&path, &after)?,
-                // Nobody builds on it, and it cannot be written anew.
-                Err(_) if matcher.is_in(&bytes) || scrub::names_item(&bytes, job) => {
-                    self.erase_file(&path)?;
-                }
+                Err(_) if scrub::is_doomed(&bytes, job, matcher) => self.erase_file(&path)?,
                 Ok(None) | Err(_) => {}
             }
         }
@@ -109,8 +104,11 @@ impl Journal {
                 .item
                 .as_ref()
                 .is_some_and(|(t, id)| (t, id) == (item_type, item_id));
-            let bytes = read_if_there(self.disk(), &path, PROJECTION_BYTES_MAX).at(&path)?;
-            if bytes.is_some_and(|bytes| is_item || matcher.is_in(&bytes)) {
+            let is_hit = match read_if_there(self.disk(), &path, PROJECTION_BYTES_MAX) {
+                Ok(bytes) => bytes.is_some_and(|bytes| is_item || matcher.is_in(&bytes)),
+                Err(_) => is_item,
+            };
+            if is_hit {
                 self.erase_file(&path)?;
             }
         }
@@ -133,8 +131,8 @@ impl Journal {
                 .item
                 .as_ref()
                 .is_some_and(|(t, id)| entry.name.starts_with(&format!("{t}.{id}.")));
-            let bytes = self.disk().read(&path, PROJECTION_BYTES_MAX).at(&path)?;
-            if is_item || matcher.is_anywhere_in(&bytes) {
+            let bytes = self.disk().read(&path, PROJECTION_BYTES_MAX);
+            if is_item || bytes.is_ok_and(|bytes| matcher.is_anywhere_in(&bytes)) {
                 self.erase_file(&path)?;
             }
         }
@@ -155,56 +153,6 @@ impl Journal {
             }
         }
         Ok(())
-    }
-
-    /// Every file of the store, copies included.
-    pub(crate) fn files_below(&self, root: &Path) -> Result<Vec<PathBuf>, JournalError> {
-        let mut found = Vec::new();
-        let mut open = vec![(root.to_owned(), 0)];
-        while let Some((folder, depth)) = open.pop() {
-            for entry in self.disk().list(&folder).at(&folder)? {
-                let path = folder.join(&entry.name);
-                if !entry.is_dir {
-                    found.push(path);
-                } else if depth < DEPTH_MAX {
-                    open.push((path, depth + 1));
-                }
-            }
-        }
-        found.sort();
-        Ok(found)
-    }
-
-    /// RD-01: reads every file of the store and looks for the texts in all encodings.
-    /// Each with why it could not be read, where that is so.
-    pub(crate) fn leftovers(
-        &self,
-        matcher: &Matcher,
-    ) -> Result<Vec<(PathBuf, Option<String>)>, JournalError> {
-        let mut left = Vec::new();
-        let is_meta_sound = meta::read(self.disk(), &self.layout)?.good().is_some();
-        for path in self.files_below(self.layout.root())? {
-            // Held by this process, which has signed it: the text is ours, and what else stood there was cut off by that.
-            // The cache is numbers, and the name of a boot.
-            if path == self.layout.lock() || is_meta_sound && path == self.layout.meta() {
-                continue;
-            }
-            let bytes = match self.disk().read(&path, PARKED_LOG_BYTES_MAX) {
-                Ok(bytes) => bytes,
-                // A request that its owner took back meanwhile.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(error) => {
-                    left.push((path, Some(error.to_string())));
-                    continue;
-                }
-            };
-            let is_left = matcher.is_anywhere_in(&bytes)
-                && (!is_segment(&path) || matcher.is_anywhere_in(&own_words::blanked(&bytes)));
-            if is_left {
-                left.push((path, None));
-            }
-        }
-        Ok(left)
     }
 }
 

@@ -116,6 +116,11 @@ pub(crate) fn names_item(line: &[u8], job: &Job) -> bool {
     memchr::memmem::find(line, quoted.as_bytes()).is_some()
 }
 
+/// Whether a checkpoint goes that is not sound: nobody builds on it, and it cannot be written anew.
+pub(crate) fn is_doomed(bytes: &[u8], job: &Job, matcher: &Matcher) -> bool {
+    matcher.is_in(bytes) || names_item(bytes, job)
+}
+
 /// A checkpoint without the job's content, and its reference; None where it holds none.
 pub(crate) fn manifest(
     bytes: &[u8],

@@ -2,37 +2,43 @@
 //! whole words, and those that records of others hold as well. Only in files that are not the journal's own: in its own files they were
 //! erased where they stood. What is found is named, and nothing is done about it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::error::JournalError;
 use crate::journal::Journal;
 
-use super::needles::Needles;
-use super::places::PARKED_LOG_BYTES_MAX;
+use super::needles::{Matcher, Needles};
 
-impl Journal {
-    pub(super) fn short_places(&self, needles: &Needles) -> Result<Vec<String>, JournalError> {
-        let mut found = Vec::new();
-        if needles.short().is_empty() && needles.shared().is_empty() {
-            return Ok(found);
-        }
-        let shared = needles.shared_matcher()?;
-        let files = self.files_below(self.layout.root())?.into_iter();
-        for path in files.filter(|path| !self.is_own(path)) {
-            // What cannot be read is named by the search for the longer ones.
-            let Ok(bytes) = self.disk().read(&path, PARKED_LOG_BYTES_MAX) else {
-                continue;
-            };
-            let has_word = needles.short().iter().any(|word| is_word_in(word, &bytes));
-            if has_word || shared.is_anywhere_in(&bytes) {
-                found.push(path.display().to_string());
-            }
-        }
-        Ok(found)
+/// What is looked for so.
+pub(super) struct Shorts {
+    words: BTreeSet<String>,
+    shared: Matcher,
+    is_empty: bool,
+}
+
+impl Shorts {
+    pub(super) fn new(needles: &Needles) -> Result<Self, JournalError> {
+        Ok(Self {
+            words: needles.short().clone(),
+            shared: needles.shared_matcher()?,
+            is_empty: needles.short().is_empty() && needles.shared().is_empty(),
+        })
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    pub(super) fn is_in(&self, bytes: &[u8]) -> bool {
+        let has_word = self.words.iter().any(|word| is_word_in(word, bytes));
+        has_word || self.shared.is_anywhere_in(bytes)
+    }
+}
+
+impl Journal {
     /// Written by the journal, record by record or file by file.
-    fn is_own(&self, path: &Path) -> bool {
+    pub(super) fn is_own(&self, path: &Path) -> bool {
         let layout = &self.layout;
         if path.starts_with(layout.quarantine()) || path == layout.parked_log() {
             return false;

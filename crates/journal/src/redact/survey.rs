@@ -1,6 +1,7 @@
 //! What a redaction would erase: found by reading everything, before anything is changed.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use serde_json::value::RawValue;
@@ -29,10 +30,16 @@ pub(crate) struct Survey {
 }
 
 impl Journal {
-    /// The store and the copies of it that it keeps.
+    /// The store and the copies of it that it keeps. A link in the place of their folder is followed by nobody: the search names it.
     pub(crate) fn layouts(&self) -> Result<Vec<Layout>, JournalError> {
         let mut all = vec![self.layout.clone()];
         let backups = self.layout.backups();
+        match self.disk().check_dir(&backups) {
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Other) => {
+                return Ok(all);
+            }
+            checked => checked.at(&backups)?,
+        }
         for entry in self.disk().list(&backups).at(&backups)? {
             if entry.is_dir {
                 all.push(Layout::new(backups.join(&entry.name)));
@@ -239,6 +246,30 @@ impl Journal {
         job.blobs.retain(|blob| !kept_blobs.contains(blob));
         survey.needles = survey.needles.without(&held);
         Ok(survey)
+    }
+
+    /// Whether all is still there that a job would erase. One of a build that erased first may have been cut off behind that.
+    pub(crate) fn knows_all(&self, job: &Job) -> Result<bool, JournalError> {
+        let mut seen = BTreeSet::new();
+        self.each_record(|_, record, _| {
+            if line::has_content(record) && job.names(record) {
+                seen.insert((record.seq, record.writer.as_str().to_owned()));
+            }
+        })?;
+        let mut checkpoints = BTreeSet::new();
+        for layout in self.layouts()? {
+            for path in self.checkpoint_files(&layout)? {
+                let bytes = self.disk().read(&path, MANIFEST_BYTES_MAX).at(&path)?;
+                checkpoints.insert(blobs::sha256_hex(&bytes));
+            }
+        }
+        let mut records = job.records.iter();
+        let has_blob = |sha256: &String| self.blob_document(sha256).is_some();
+        Ok(
+            records.all(|erased| seen.contains(&(erased.seq, erased.writer.clone())))
+                && job.blobs.iter().all(has_blob)
+                && job.checkpoints.keys().all(|sum| checkpoints.contains(sum)),
+        )
     }
 
     fn held_by_blob(

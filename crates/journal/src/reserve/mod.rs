@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::action::Action;
+use crate::batch::Written;
 use crate::blobs;
 use crate::error::{At, JournalError};
 use crate::journal::Journal;
@@ -39,6 +40,9 @@ pub struct Reservation {
     /// The answer of a request of this id before: nothing was done now, and by now it may be otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub duplicate: bool,
+    /// It is recorded, and its file could not follow: why.
+    #[serde(skip)]
+    pub late: Option<String>,
 }
 
 /// What came of asking for paths.
@@ -89,11 +93,12 @@ impl Journal {
         // One of them may be a reservation, of whatever shape.
         session.must_know_all()?;
         let until = self.now().0 + i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-        let reservation = Reservation {
+        let mut reservation = Reservation {
             glob: glob.as_str().to_owned(),
             owner: owner.clone(),
             expires_at: WallMs(until).to_rfc3339(),
             duplicate: false,
+            late: None,
         };
         let document = json!({
             "status": HOLDS,
@@ -115,7 +120,7 @@ impl Journal {
         // IMPORTANT: the list first. An id too many is looked at in vain, one too few is a hole.
         let ids = claims.into_iter().map(|(id, _)| id).chain([id.clone()]);
         session.reserved_to = self.put_reserved(ids.collect(), session.next_seq - 1)?;
-        session.put_claims(vec![(id, action, document)], key)?;
+        reservation.late = session.put_claims(vec![(id, action, document)], key)?;
         Ok(Reserved::Granted(reservation))
     }
 
@@ -158,9 +163,10 @@ impl Journal {
             });
             (id, Action::ReleaseClaim, document)
         });
-        session.put_claims(claims.collect(), key)?;
+        let late = session.put_claims(claims.collect(), key)?;
         Ok(Some(Reservation {
             glob: glob.as_str().to_owned(),
+            late,
             ..last
         }))
     }
@@ -190,6 +196,7 @@ impl Journal {
             owner: self.who.agent.clone(),
             expires_at: until.to_owned(),
             duplicate: true,
+            late: None,
         }))
     }
 
@@ -283,6 +290,7 @@ fn live(document: &Value, now: WallMs) -> Option<Reservation> {
         owner: word("agent")?,
         expires_at,
         duplicate: false,
+        late: None,
     })
 }
 
@@ -297,12 +305,13 @@ fn is_same(scope: &str, glob: &Glob) -> bool {
 }
 
 impl Session<'_> {
-    /// All in one batch. The first one's record answers the request.
+    /// All in one batch. The first one's record answers the request. What could not follow behind the record is no failure of it: everybody
+    /// is told from the record, and whoever comes next brings the file along.
     fn put_claims(
         &mut self,
         claims: Vec<(String, Action, Value)>,
         mut key: Option<Key>,
-    ) -> Result<(), JournalError> {
+    ) -> Result<Option<String>, JournalError> {
         let journal = self.journal;
         let mut plan = Plan::default();
         for (id, action, document) in claims {
@@ -320,13 +329,23 @@ impl Session<'_> {
             };
             plan.add(self, &request)?;
         }
-        if !plan.drafts.is_empty() {
-            let written = self.write(&plan.drafts)?;
-            self.apply(&written)?;
+        if plan.drafts.is_empty() {
+            self.follow(None, &plan)?;
+            return Ok(None);
+        }
+        let written = self.write(&plan.drafts)?;
+        let followed = self.follow(Some(&written), &plan);
+        Ok(followed.err().map(|error| error.to_string()))
+    }
+
+    fn follow(&mut self, written: Option<&Written>, plan: &Plan) -> Result<(), JournalError> {
+        if let Some(written) = written {
+            self.apply(written)?;
             self.write_meta(false)?;
         }
-        for (item_type, item_id, document) in plan.ephemeral {
-            journal.write_projection(&item_type, &item_id, &document)?;
+        for (item_type, item_id, document) in &plan.ephemeral {
+            self.journal
+                .write_projection(item_type, item_id, document)?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 )]
 
 pub mod counting;
+pub mod failing;
 pub mod model;
 pub mod power;
 pub mod stores;
@@ -93,6 +94,12 @@ pub fn open(disk: &MemDisk, boot: u128, seed: u64) -> Result<Journal, JournalErr
         Path::new(ROOT),
         who(),
     )?;
+    Ok(journal.with_settings(quick()))
+}
+
+/// On whatever disk.
+pub fn open_on(disk: Arc<dyn Disk>, seed: u64) -> Result<Journal, JournalError> {
+    let journal = Journal::open(world(disk, 1, seed), Path::new(ROOT), who())?;
     Ok(journal.with_settings(quick()))
 }
 

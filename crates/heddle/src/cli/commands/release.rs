@@ -22,14 +22,17 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let glob = store::glob(&journal, &args.glob)?;
     let key = args.idempotency_key.as_deref();
     match journal.release_once(&glob, key).map_err(store::told)? {
-        Some(released) => context.print_done(&released, |r| {
-            let words = if r.duplicate {
-                "was given back before, and nothing was given back now".to_owned()
-            } else {
-                given_back(&journal, &glob)
-            };
-            printable(&format!("{} {words}\n", r.glob))
-        }),
+        Some(released) => {
+            store::note_late(&released);
+            context.print_done(&released, |r| {
+                let words = if r.duplicate {
+                    "was given back before, and nothing was given back now".to_owned()
+                } else {
+                    given_back(&journal, &glob)
+                };
+                printable(&format!("{} {words}\n", r.glob))
+            })
+        }
         None => {
             let sentence = format!("you hold no reservation of {}", glob.as_str());
             let next = from_the_root(&journal, &args.glob).unwrap_or_else(|| {

@@ -33,16 +33,19 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let ttl = Duration::from_secs(args.ttl);
     let key = args.idempotency_key.as_deref();
     match journal.reserve_once(&glob, ttl, key).map_err(store::told)? {
-        Reserved::Granted(reservation) => context.print_done(&reservation, |r| {
-            let (glob, until) = (&r.glob, &r.expires_at);
-            printable(&if r.duplicate {
-                format!(
-                    "as before, and nothing was taken now: {glob} was yours until {until}; `heddle reserve` shows what holds\n"
-                )
-            } else {
-                format!("{glob} is yours until {until}\n")
+        Reserved::Granted(reservation) => {
+            store::note_late(&reservation);
+            context.print_done(&reservation, |r| {
+                let (glob, until) = (&r.glob, &r.expires_at);
+                printable(&if r.duplicate {
+                    format!(
+                        "as before, and nothing was taken now: {glob} was yours until {until}; `heddle reserve` shows what holds\n"
+                    )
+                } else {
+                    format!("{glob} is yours until {until}\n")
+                })
             })
-        }),
+        }
         Reserved::Held(held) => {
             let sentence = format!(
                 "{} holds {} until {}",

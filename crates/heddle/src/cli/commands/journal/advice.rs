@@ -39,15 +39,25 @@ pub(super) fn of_file(error: &JournalError) -> String {
     match source.kind() {
         // A journal follows no link: what it writes must be where it says.
         _ if path.ancestors().any(on_the_way) => format!(
-            "Nothing was changed. A journal follows no link, and '{file}' is one or lies behind one (`ls -ld` of it and of the folders above shows which): put the folder or the file itself in its place."
+            "A journal follows no link, and '{file}' is one or lies behind one (`ls -ld` of it and of the folders above shows which): put the folder or the file itself in its place, and run the same again."
         ),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => format!(
             "What was answered is on disk; this was not done. Free some room (`df -h '{file}'` shows the disk), and run the same again."
         ),
         ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => format!(
-            "Nothing was changed. '{file}' cannot be written or read by this user: look at its mode, its owner and the disk that it is on (`ls -l`, `mount`), and run the same again."
+            "'{file}' cannot be written or read by this user: look at its mode, its owner and the disk that it is on (`ls -l`, `mount`), and run the same again. {}",
+            what_holds(path)
         ),
         _ => LOOK.to_owned(),
+    }
+}
+
+/// IMPORTANT: only who was refused the lock has certainly changed nothing. Whoever is told so wrongly does it again.
+fn what_holds(path: &Path) -> &'static str {
+    if path.ends_with("events/lock") {
+        "Nothing was changed."
+    } else {
+        "What was recorded until then holds: `heddle journal log` shows it."
     }
 }
 
@@ -102,6 +112,25 @@ mod tests {
             lost_base: None,
             warnings: Vec::new(),
         })
+    }
+
+    /// Whoever is told that nothing was changed does it again, or believes a path to be free.
+    #[test]
+    fn only_who_was_refused_the_lock_is_told_that_nothing_was_changed() {
+        for (file, is_first) in [
+            ("/r/.heddle/events/lock", true),
+            ("/r/.heddle/entities/claim/rsv_1.json", false),
+            ("/r/.heddle/events/seg-00000000000000000001.jsonl", false),
+            ("/r/.heddle/journal.json", false),
+        ] {
+            let error = JournalError::Io {
+                path: file.into(),
+                source: ErrorKind::PermissionDenied.into(),
+            };
+            let told = of_file(&error);
+            assert_eq!(told.contains("Nothing was changed"), is_first, "{told}");
+            assert_eq!(told.contains("journal log"), !is_first, "{told}");
+        }
     }
 
     #[test]

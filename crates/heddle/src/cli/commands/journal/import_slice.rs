@@ -7,7 +7,8 @@ use clap::Args as ClapArgs;
 use heddle_journal::federation::{Imported, SLICE_BYTES_MAX};
 
 use super::mesh_slices::{self, Fetched};
-use super::{redact, store};
+use super::redact::{self, Left};
+use super::store;
 use crate::cli::text::printable;
 use crate::cli::{CliError, Context, exit, ui};
 
@@ -31,12 +32,8 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         for slice in &fetched.slices {
             tell_changed(&slice.told);
         }
-        let leftovers: Vec<&str> = fetched
-            .slices
-            .iter()
-            .flat_map(|slice| slice.told.leftovers.iter().map(String::as_str))
-            .collect();
-        return match left_over(&leftovers) {
+        let all: Vec<&Imported> = fetched.slices.iter().map(|slice| &slice.told).collect();
+        return match left_over(&all) {
             None => context.print_done(&fetched, fetched_text),
             Some(error) => Err(error.answer(serde_json::to_value(&fetched).unwrap_or_default())),
         };
@@ -51,8 +48,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         .import_slice(&bytes, args.leave_out_bad)
         .map_err(store::told)?;
     tell_changed(&told);
-    let leftovers: Vec<&str> = told.leftovers.iter().map(String::as_str).collect();
-    match left_over(&leftovers) {
+    match left_over(&[&told]) {
         None => context.print_done(&told, text),
         Some(error) => Err(error.answer(serde_json::to_value(&told).unwrap_or_default())),
     }
@@ -60,7 +56,11 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
 
 /// On standard error, whatever the answer is: nobody names them a second time.
 fn tell_changed(told: &Imported) {
-    if let Some(sentence) = redact::changed(&told.changed) {
+    let once = [
+        redact::changed(&told.changed),
+        redact::unverified(&told.unverified),
+    ];
+    for sentence in once.into_iter().flatten() {
         ui::note(&format!("note: {sentence}"));
     }
     if !told.taken_over.is_empty() {
@@ -72,17 +72,23 @@ fn tell_changed(told: &Imported) {
     }
 }
 
-/// Files that are not the journal's own and still hold what was erased.
-fn left_over(files: &[&str]) -> Option<CliError> {
-    if files.is_empty() {
+/// What still holds some of what was erased, or may.
+fn left_over(all: &[&Imported]) -> Option<CliError> {
+    let files = |of: fn(&Imported) -> &Vec<String>| -> Vec<String> {
+        all.iter().flat_map(|told| of(told)).cloned().collect()
+    };
+    let left = Left {
+        leftovers: &files(|told| &told.leftovers),
+        unread: &files(|told| &told.unread),
+        hidden: all.iter().map(|told| told.hidden).sum(),
+        unfinished: all.iter().any(|told| told.unfinished),
+    };
+    if left.is_nothing() {
         return None;
     }
-    let sentence = format!(
-        "it was taken in, but these files still hold some of what its origin erased:\n  {}",
-        printable(&files.join("\n  "))
-    );
-    let error = CliError::new(exit::FAILED, sentence);
-    Some(error.next("They are not the journal's own: look at them and remove what must go."))
+    let holds = "these files still hold some of what its origin erased";
+    let sentence = format!("it was taken in, but {}", left.words(holds));
+    Some(CliError::new(exit::FAILED, sentence).next(left.next()))
 }
 
 fn fetched_text(fetched: &Fetched) -> String {

@@ -43,7 +43,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let journal = store::open(context, None)?;
     let mut told = journal.redact(&target, &args.reason).map_err(store::told)?;
     told.warnings = warnings(&told);
-    if told.leftovers.is_empty() {
+    if told.is_clean() {
         return context.print_done(&told, text);
     }
     // What the sentence below does not say.
@@ -56,17 +56,68 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     } else {
         "these files, which an earlier run found to hold some of the bytes, are still there"
     };
-    let sentence = format!(
-        "erased from the journal, but {holds}:\n  {}",
-        printable(&told.leftovers.join("\n  "))
-    );
-    let is_own = told.leftovers.iter().any(|file| is_of_journal(file));
-    let error = CliError::new(exit::FAILED, sentence).next(if is_own { OWN } else { STRANGE });
+    let left = Left {
+        leftovers: &told.leftovers,
+        unread: &told.unread,
+        hidden: told.hidden,
+        unfinished: told.unfinished,
+    };
+    let sentence = format!("erased from the journal, but {}", left.words(holds));
+    let error = CliError::new(exit::FAILED, sentence).next(left.next());
     Err(error.answer(answer))
+}
+
+/// What an erasure leaves for a person to look after.
+pub(super) struct Left<'t> {
+    pub(super) leftovers: &'t [String],
+    pub(super) unread: &'t [String],
+    pub(super) hidden: u64,
+    pub(super) unfinished: bool,
+}
+
+impl Left<'_> {
+    pub(super) fn is_nothing(&self) -> bool {
+        self.leftovers.is_empty() && self.unread.is_empty() && self.hidden == 0 && !self.unfinished
+    }
+
+    pub(super) fn words(&self, holds: &str) -> String {
+        let named = |what: &str, files: &[String]| {
+            (!files.is_empty()).then(|| format!("{what}:\n  {}", printable(&files.join("\n  "))))
+        };
+        let parts = [
+            named(holds, self.leftovers),
+            named("these could not be read, so that nobody knows what they hold", self.unread),
+            (self.hidden > 0).then(|| {
+                format!(
+                    "{} files hold some of it, and say some of it in their own names, which are noted nowhere",
+                    self.hidden
+                )
+            }),
+            self.unfinished.then(|| {
+                "an earlier redaction was interrupted before its search of the store had ended: what it had erased by then is not known any more, and no file was searched for it".to_owned()
+            }),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        parts.join("\n")
+    }
+
+    pub(super) fn next(&self) -> String {
+        let is_own = self.leftovers.iter().any(|file| is_of_journal(file));
+        let rows = [
+            (is_own, OWN),
+            (!is_own && !self.leftovers.is_empty(), STRANGE),
+            (!self.unread.is_empty(), UNREAD),
+            (self.hidden > 0 || self.unfinished, BY_HAND),
+        ];
+        let words = rows.into_iter().filter(|(is_so, _)| *is_so);
+        words.map(|(_, word)| word).collect::<Vec<_>>().join(" ")
+    }
 }
 
 const STRANGE: &str = "They are not the journal's own: look at them, remove the files that must go, and run this again; nobody can search for erased content a second time.";
 const OWN: &str = "Remove no file of .heddle/events: segments, checkpoints and blobs hold the records of all others. The bytes stand in a record that was not erased, or in a name or an id of one: `grep -n TEXT FILE` shows its seq, and `heddle doctor redact --seq N --reason REASON` erases it. Other files that are named: look at them, remove those that must go.";
+const UNREAD: &str = "What could not be read is named until it can be, or is gone: look at it yourself (`ls -l`, `grep -l TEXT FILE`), for nobody can search for erased content later; then run this again.";
+const BY_HAND: &str = "Look through the store yourself: `grep -rl TEXT .heddle`, for all that was to be erased. This is said once.";
 
 /// A file without which records are lost.
 fn is_of_journal(file: &str) -> bool {
@@ -84,6 +135,7 @@ fn warnings(told: &Redacted) -> Vec<String> {
         "copies outside of this store (clones, backups of the disk, a folder it was migrated from) are not reached".to_owned(),
     ];
     all.extend(changed(&told.changed));
+    all.extend(unverified(&told.unverified));
     if told.short > 0 {
         all.push(format!(
             "{} of the texts have fewer than 8 bytes, as words do that anybody uses: these were searched for as whole words, and only in files that are not the journal's own",
@@ -120,6 +172,12 @@ fn warnings(told: &Redacted) -> Vec<String> {
 /// Told once: after that nobody knows what to look for.
 pub(super) fn changed(files: &[String]) -> Option<String> {
     let sentence = "these files held some of the bytes, were changed since, and cannot be searched any more; look at them";
+    (!files.is_empty()).then(|| format!("{sentence}: {}", files.join(", ")))
+}
+
+/// The same.
+pub(super) fn unverified(files: &[String]) -> Option<String> {
+    let sentence = "these could not be read when an earlier run searched the store; they can be now, and nobody knows any more what to search for; look at them";
     (!files.is_empty()).then(|| format!("{sentence}: {}", files.join(", ")))
 }
 

@@ -9,10 +9,11 @@ use heddle_core::shell::quoted;
 use heddle_daemon::config::Config;
 use heddle_journal::action::Mode;
 use heddle_journal::disk::RealDisk;
-use heddle_journal::{Glob, Journal, JournalError, Migrated, Receipt, Who, World};
+use heddle_journal::{Glob, Journal, JournalError, Migrated, Receipt, Reservation, Who, World};
 use serde_json::{Value, json};
 
 use super::repository;
+use crate::cli::text::printable;
 use crate::cli::{CliError, Context, exit, ui};
 use crate::system::{SystemClock, SystemIds};
 
@@ -226,6 +227,15 @@ pub fn edited(name: &str) -> String {
 pub fn note_aside(journal: &Journal) {
     for name in journal.take_kept_aside() {
         ui::note(&format!("note: {}", edited(&name)));
+    }
+}
+
+/// As `append` says it: the record counts, whatever became of its file.
+pub fn note_late(reservation: &Reservation) {
+    if let Some(why) = &reservation.late {
+        ui::note(&printable(&format!(
+            "note: it is recorded, and everybody is told so; its projection follows with the next call ({why})"
+        )));
     }
 }
 

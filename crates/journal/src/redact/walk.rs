@@ -1,0 +1,56 @@
+//! Every file of a store, copies included; and what could not be looked into.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::{At, JournalError};
+use crate::journal::Journal;
+
+/// A store is a few folders deep; a copy of it a few more.
+const DEPTH_MAX: usize = 12;
+
+#[derive(Debug, Default)]
+pub(super) struct Walked {
+    pub(super) files: Vec<PathBuf>,
+    pub(super) unlisted: Vec<(PathBuf, io::Error)>,
+    /// Folders below the deepest that is looked into.
+    pub(super) deeper: Vec<PathBuf>,
+}
+
+impl Journal {
+    /// As much as can be had.
+    pub(super) fn walk(&self, root: &Path) -> Walked {
+        let mut walked = Walked::default();
+        let mut open = vec![(root.to_owned(), 0)];
+        while let Some((folder, depth)) = open.pop() {
+            let entries = match self.disk().list(&folder) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    walked.unlisted.push((folder, error));
+                    continue;
+                }
+            };
+            for entry in entries {
+                let path = folder.join(&entry.name);
+                if !entry.is_dir {
+                    walked.files.push(path);
+                } else if depth < DEPTH_MAX {
+                    open.push((path, depth + 1));
+                } else {
+                    walked.deeper.push(path);
+                }
+            }
+        }
+        walked.files.sort();
+        walked
+    }
+
+    /// All of them, or why not.
+    pub(crate) fn files_below(&self, root: &Path) -> Result<Vec<PathBuf>, JournalError> {
+        let walked = self.walk(root);
+        match walked.unlisted.into_iter().next() {
+            Some((folder, error)) => Err(error).at(&folder),
+            None => Ok(walked.files),
+        }
+    }
+}
