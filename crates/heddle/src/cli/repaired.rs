@@ -152,8 +152,9 @@ fn of_store(view: &RepairView) -> String {
 fn tasks(view: &RepairView, words: &mut String) {
     if view.tasks_restated > 0 {
         words.push_str(&format!(
-            "  {} tasks lost steps of their history and stand as they stood, with the same holders and ends\n",
-            view.tasks_restated
+            "  {} tasks lost steps of their history and stand as they stood, with the same holders and ends: {}\n",
+            view.tasks_restated,
+            titles(&view.tasks_restated_titles)
         ));
     }
     if view.tasks_from_log > 0 {

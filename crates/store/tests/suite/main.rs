@@ -43,6 +43,7 @@ mod search_words;
 mod sync;
 mod sync_home;
 mod sync_pages;
+mod task_repair;
 mod task_sync;
 mod tasks;
 mod vector_counts;

@@ -74,6 +74,9 @@ pub struct RepairView {
     /// Tasks whose history was lost, which stand as they stood.
     #[serde(default)]
     pub tasks_restated: u64,
+    /// The titles of the first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks_restated_titles: Vec<String>,
     /// Tasks of shared meshes that come back when the log is read again.
     #[serde(default)]
     pub tasks_from_log: u64,
