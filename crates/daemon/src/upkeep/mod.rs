@@ -245,6 +245,7 @@ fn repair_view(repaired: Repaired) -> RepairView {
             .flat_map(|kept| kept.mended.clone())
             .collect(),
         unreadable: repaired.unreadable,
+        unmended: repaired.unmended,
         files_wanted: Vec::new(),
         tables: repaired
             .tables

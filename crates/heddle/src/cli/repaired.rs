@@ -143,7 +143,13 @@ fn of_store(view: &RepairView) -> String {
             text::printable(damaged)
         ));
     }
-    if view.broker_beyond.is_none() {
+    for why in &view.unmended {
+        words.push_str(&format!(
+            "  ! the home does not start with it: {}\n",
+            text::printable(why)
+        ));
+    }
+    if view.broker_beyond.is_none() && view.unmended.is_empty() {
         words.push_str("  next: heddle up\n");
     }
     words
@@ -232,6 +238,15 @@ mod tests {
         assert!(!words.contains("second time"), "{words}");
         assert!(words.contains("had reached its broker is known"), "{words}");
         assert!(in_words(&view(&[])).contains("no row was lost"));
+        let mut locked_out = view(&[]);
+        assert!(in_words(&locked_out).contains("next: heddle up"));
+        locked_out.unmended = vec!["table mesh names nobody".to_owned()];
+        let words = in_words(&locked_out);
+        assert!(!words.contains("heddle up"), "{words}");
+        assert!(
+            words.contains("does not start with it: table mesh"),
+            "{words}"
+        );
     }
 
     #[test]

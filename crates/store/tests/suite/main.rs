@@ -40,6 +40,7 @@ mod repair;
 mod requeue;
 mod search;
 mod search_words;
+mod senders;
 mod sync;
 mod sync_home;
 mod sync_pages;

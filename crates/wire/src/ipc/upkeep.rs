@@ -100,6 +100,9 @@ pub struct RepairView {
     /// Rows that came over and cannot be read, by name: only the damaged file has them.
     #[serde(default)]
     pub unreadable: Vec<String>,
+    /// Why the home does not start with the repaired file all the same, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmended: Vec<String>,
     /// Paths of shared files whose bytes were gone or wrong, and are fetched again from whoever has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files_wanted: Vec<String>,
