@@ -13,6 +13,7 @@ use rusqlite::{Connection, Row};
 use ulid::Ulid;
 
 use crate::error::StoreError;
+use crate::outbox::look_at_identities;
 use crate::store::Store;
 use crate::sync::MeshKind;
 
@@ -222,6 +223,14 @@ pub(crate) fn spoilt(connection: &Connection, rows_max: u64) -> rusqlite::Result
     let mut found = Vec::new();
     for table in own_tables(connection)? {
         look(connection, &table, rows_max, &mut found)?;
+    }
+    for one in look_at_identities(connection, rows_max)?.changed {
+        found.push(Spoilt {
+            table: "outbox".to_owned(),
+            row: String::from_utf8_lossy(&one.now.id).into_owned(),
+            column: one.column().to_owned(),
+            why: "its key was made of another one".to_owned(),
+        });
     }
     Ok(found)
 }

@@ -110,7 +110,7 @@ pub fn lost_mesh_in(data: &Path, home: &MeshName) -> Option<String> {
 }
 
 /// What a start must not go on over, in words.
-fn at_start(connection: &Connection, home: &MeshName) -> rusqlite::Result<Vec<String>> {
+pub(crate) fn at_start(connection: &Connection, home: &MeshName) -> rusqlite::Result<Vec<String>> {
     let small: Vec<String> = tables(connection)?;
     let few = small.iter().filter(|name| SMALL.contains(&name.as_str()));
     let mut found: Vec<String> = meshless_in(connection, few)?

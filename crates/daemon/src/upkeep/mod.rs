@@ -237,6 +237,7 @@ fn repair_view(repaired: Repaired) -> RepairView {
         meshes_made: repaired.meshes_made,
         meshes_left: repaired.meshes_left,
         tasks_restated: repaired.tasks.restated,
+        tasks_restated_titles: repaired.tasks.restated_titles,
         tasks_from_log: repaired.tasks.from_log,
         tasks_dropped: repaired.tasks.dropped,
         tasks_dropped_titles: repaired.tasks.dropped_titles,
@@ -249,6 +250,7 @@ fn repair_view(repaired: Repaired) -> RepairView {
             .flat_map(|kept| kept.mended.clone())
             .collect(),
         unreadable: repaired.unreadable,
+        unmended: repaired.unmended,
         files_wanted: Vec::new(),
         tables: repaired
             .tables

@@ -155,7 +155,13 @@ fn of_store(view: &RepairView) -> String {
             text::printable(damaged)
         ));
     }
-    if view.broker_beyond.is_none() {
+    for why in &view.unmended {
+        words.push_str(&format!(
+            "  ! the home does not start with it: {}\n",
+            text::printable(why)
+        ));
+    }
+    if view.broker_beyond.is_none() && view.unmended.is_empty() {
         words.push_str("  next: heddle up\n");
     }
     words
@@ -164,8 +170,9 @@ fn of_store(view: &RepairView) -> String {
 fn tasks(view: &RepairView, words: &mut String) {
     if view.tasks_restated > 0 {
         words.push_str(&format!(
-            "  {} tasks lost steps of their history and stand as they stood, with the same holders and ends\n",
-            view.tasks_restated
+            "  {} tasks lost steps of their history and stand as they stood, with the same holders and ends: {}\n",
+            view.tasks_restated,
+            titles(&view.tasks_restated_titles)
         ));
     }
     if view.tasks_from_log > 0 {
@@ -243,6 +250,15 @@ mod tests {
         assert!(!words.contains("second time"), "{words}");
         assert!(words.contains("had reached its broker is known"), "{words}");
         assert!(in_words(&view(&[])).contains("no row was lost"));
+        let mut locked_out = view(&[]);
+        assert!(in_words(&locked_out).contains("next: heddle up"));
+        locked_out.unmended = vec!["table mesh names nobody".to_owned()];
+        let words = in_words(&locked_out);
+        assert!(!words.contains("heddle up"), "{words}");
+        assert!(
+            words.contains("does not start with it: table mesh"),
+            "{words}"
+        );
     }
 
     #[test]

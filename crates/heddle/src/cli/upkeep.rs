@@ -87,7 +87,22 @@ pub fn repair(context: &Context) -> Result<(), CliError> {
     if let Some(trouble) = upkeep::trouble(&context.home, broker).filter(|_| !made.repaired) {
         return Err(not_ours_to_mend(&trouble));
     }
-    context.print(&made, repaired::in_words)
+    context.print(&made, repaired::in_words)?;
+    match made.unmended.first() {
+        None => Ok(()),
+        Some(why) => Err(still_locked_out(why)),
+    }
+}
+
+/// What could be read is in the fresh file, and a start refuses that.
+fn still_locked_out(why: &str) -> CliError {
+    let message = format!(
+        "the repair could not mend all of it, and the home does not start: {}",
+        why.replace('\n', " ")
+    );
+    CliError::new(exit::FAILED, message).next(
+        "Put the last backup back with `heddle daemon restore FILE`; the damaged file is kept.",
+    )
 }
 
 /// Where something else of the home is there, `up` refuses to begin anew: then that is no way out.

@@ -4,6 +4,7 @@ mod accept;
 mod age;
 mod attempts;
 mod find;
+mod identity;
 mod insert;
 mod lost;
 mod page;
@@ -48,6 +49,7 @@ pub(crate) use {
 
 pub(crate) use age::NEWEST_ROW;
 pub(crate) use attempts::note as note_attempt;
+pub(crate) use identity::{Identity, Looked, look as look_at_identities};
 pub(crate) use parked::{NEVER, OP_DUE};
 pub(crate) use reach::{answered_since, reached};
 pub(crate) use row::{read_shown as read_outbox_row, select_row};

@@ -13,6 +13,7 @@ mod meshes;
 mod pages;
 mod relist;
 mod salvage;
+mod senders;
 mod strays;
 mod tasks;
 mod vectors;
@@ -23,6 +24,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use heddle_core::clock::WallMs;
+use heddle_core::names::MeshName;
 use heddle_sqlite::{Condition, Database, GivenUp, Migration, Options};
 use rusqlite::{Connection, OpenFlags};
 
@@ -33,7 +35,8 @@ use crate::blobs::Blobs;
 use crate::changed_ops;
 use crate::error::StoreError;
 use crate::inbox::mark_all;
-use crate::meshless::{Meshless, is_without_home, meshless, without_home};
+use crate::meaning::spoilt_at_start;
+use crate::meshless::{Meshless, at_start, is_without_home, meshless, without_home};
 use crate::park::{self, Exchange, open_old};
 use crate::schema;
 use crate::senseless::senseless;
@@ -84,6 +87,8 @@ pub struct Repaired {
     pub log_lost: Option<String>,
     /// Rows that came over and could not be read all the same, by name: only the damaged file has them.
     pub unreadable: Vec<String>,
+    /// Why a start will not go on with the file all the same, in words.
+    pub unmended: Vec<String>,
 }
 
 /// Repairs the file at `data`; `None` where nothing is wrong with it. Blocks; nobody else may use it.
@@ -155,6 +160,7 @@ fn repair_without(
     if let Some(problem) = problem_of(&new)? {
         return Err(BackupError::Prepare(problem));
     }
+    let unmended = before_start(&new, &hints.home)?;
     let kept_blobs = named(&new)?;
     new.close().map_err(|(_, error)| error)?;
     drop(old);
@@ -174,6 +180,7 @@ fn repair_without(
         tasks: filled.tasks,
         log_lost,
         unreadable,
+        unmended,
     }))
 }
 
@@ -203,6 +210,13 @@ fn taken_out(
         }
     }
     Ok(all.into_iter().collect())
+}
+
+/// What the next start would refuse the file for.
+fn before_start(new: &Connection, home: &MeshName) -> rusqlite::Result<Vec<String>> {
+    let mut found = at_start(new, home)?;
+    found.extend(spoilt_at_start(new)?.iter().map(ToString::to_string));
+    Ok(found)
 }
 
 /// What a repair that was killed has left. A journal among it would be played back into the next copy of that name.
@@ -344,6 +358,7 @@ fn fill(
     let has_lost_meshes = kept
         .iter()
         .any(|kept| kept.table == "mesh" && !kept.is_whole());
+    senders::settle(&transaction, &mut kept)?;
     let again = meshes::make_again(&transaction, hints, has_lost_meshes, now)?;
     strays::settle(&transaction, hints, &mut kept)?;
     mend::settle(&transaction, hints)?;

@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::Kept;
 use super::meshes::RepairHints;
+use super::senders::proven_members;
 use crate::backup::has_table;
 use crate::meshless::{Meshless, meshless};
 
@@ -30,13 +31,12 @@ const NOT_SENT: &str = "
     UPDATE outbox SET status = 'dead', last_error = 'damaged: its mesh could not be read, so it is not sent'
     WHERE mesh_id = ?1 AND (status = 'pending' OR status = 'inflight')";
 const IS_MEMBER: &str = "UPDATE mesh SET member_id = ?2 WHERE mesh_id = ?1";
-// Of one who is in config.toml the outbox does not know better: a mesh elsewhere has a url.
+/// Where nothing is left of what was sent, those who sent are all that is known.
 const MEMBERS: &str = "
-    UPDATE mesh SET member_id = ifnull((SELECT member_id FROM (
-            SELECT member_id FROM outbox WHERE outbox.mesh_id = mesh.mesh_id
-            UNION ALL SELECT member_id FROM outbox_sender WHERE outbox_sender.mesh_id = mesh.mesh_id)
-        WHERE length(member_id) = 16 GROUP BY member_id ORDER BY count(*) DESC LIMIT 1), member_id)
-    WHERE broker_url IS NULL;
+    UPDATE mesh SET member_id = ifnull((SELECT member_id FROM outbox_sender
+        WHERE outbox_sender.mesh_id = mesh.mesh_id AND length(member_id) = 16
+        GROUP BY member_id ORDER BY count(*) DESC LIMIT 1), member_id)
+    WHERE broker_url IS NULL AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.mesh_id = mesh.mesh_id);
     DELETE FROM outbox_sender WHERE NOT EXISTS (SELECT 1 FROM outbox
             WHERE outbox.mesh_id = outbox_sender.mesh_id AND outbox.member_id = outbox_sender.member_id)
         AND EXISTS (SELECT 1 FROM mesh
@@ -67,14 +67,17 @@ pub(super) fn settle(
     settle_members(new, hints)
 }
 
-/// Who we are in each mesh: as config.toml says, else as whoever sent most of what was sent. Who ever sent is said by the
+/// Who we are in each mesh: as config.toml says, else as the keys of what was sent prove it. Who ever sent is said by the
 /// outbox.
 fn settle_members(new: &Connection, hints: &RepairHints) -> rusqlite::Result<()> {
+    let mut members = proven_members(new)?;
     for hint in &hints.elsewhere {
         if let Some(member) = hint.member {
-            let (mesh, member) = (hint.mesh.0.to_bytes(), member.0.to_bytes());
-            new.execute(IS_MEMBER, params![mesh, member])?;
+            members.insert(hint.mesh.0.to_bytes(), member.0.to_bytes());
         }
+    }
+    for (mesh, member) in members {
+        new.execute(IS_MEMBER, params![mesh, member])?;
     }
     new.execute_batch(MEMBERS)
 }

@@ -32,6 +32,8 @@ const STUCK: &str = "
 pub struct RepairedTasks {
     /// Their history was lost; they stand as they stood.
     pub restated: u64,
+    /// The titles of the first of them.
+    pub restated_titles: Vec<String>,
     /// Their rows knew of steps that are not here any more.
     pub behind: u64,
     /// Too little was left of them: how many, and the titles of the first.
@@ -78,7 +80,8 @@ pub(super) fn fold(
     let gone = told.from_log.iter().take(NAMED_MAX);
     let gone = gone.map(|title| format!("task {title:?}")).collect();
     let tasks = RepairedTasks {
-        restated: told.restated,
+        restated: told.restated.len() as u64,
+        restated_titles: told.restated.into_iter().take(NAMED_MAX).collect(),
         behind: told.behind,
         dropped: told.dropped.len() as u64,
         from_log: told.from_log.len() as u64,

@@ -81,7 +81,7 @@ impl Log {
             self.0.push(NewOp {
                 history_id: at(1, seq),
                 previous: if seq == 1 { at(0, 0) } else { at(1, seq - 1) },
-                sender: home.party(),
+                sender: op.stamp.peer.as_str().parse().unwrap(),
                 client_message_id: id,
                 op: Ok(op.to_bytes().unwrap()),
             });

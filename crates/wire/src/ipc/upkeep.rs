@@ -74,6 +74,9 @@ pub struct RepairView {
     /// Tasks whose history was lost, which stand as they stood.
     #[serde(default)]
     pub tasks_restated: u64,
+    /// The titles of the first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks_restated_titles: Vec<String>,
     /// Tasks of shared meshes that come back when the log is read again.
     #[serde(default)]
     pub tasks_from_log: u64,
@@ -100,6 +103,9 @@ pub struct RepairView {
     /// Rows that came over and cannot be read, by name: only the damaged file has them.
     #[serde(default)]
     pub unreadable: Vec<String>,
+    /// Why the home does not start with the repaired file all the same, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmended: Vec<String>,
     /// Paths of shared files whose bytes were gone or wrong, and are fetched again from whoever has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files_wanted: Vec<String>,

@@ -2,8 +2,9 @@
 //!
 //! Where ops were lost, the row that was folded from them is all that is left of what they did. In a mesh of one's own
 //! nobody else has them, so the row is said once more as ops, and the task lives on as it stood. In a shared mesh the
-//! log has them, and must not hear of ops that were made up here: the row goes, and the log brings the task back. But what
-//! no log ever heard of (`unheard`) is said once more there, too, and goes out.
+//! log has them, and must not hear of ops that were made up here: what the outbox has as it was made (`heard`) comes from
+//! there, and else the row goes and the log brings the task back. But what no log ever heard of (`unheard`) is said once
+//! more there, too, and goes out. Whatever is left of its steps, no task becomes freer than its row says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,7 @@ use ulid::Ulid;
 
 use super::fold::{FORGET_DERIVED, FORGET_LEASES, keep, write};
 use super::restate::restated;
-use super::{page, row, seal, unheard};
+use super::{heard, page, row, seal, unheard};
 use crate::data::clock;
 use crate::data::seal::{TASK_OP, task_op_whole};
 use crate::error::StoreError;
@@ -27,14 +28,16 @@ use crate::error::StoreError;
 pub(crate) struct Refolded {
     /// Ops whose bytes are no ops of their task any more.
     pub(crate) bad_ops: u64,
-    /// Tasks of one's own meshes whose ops were lost, said once more as their rows said it.
-    pub(crate) restated: u64,
+    /// The titles of tasks whose ops were lost, said once more as they were or as their rows said it.
+    pub(crate) restated: Vec<String>,
     /// The titles of tasks of one's own meshes of which too little is left.
     pub(crate) dropped: Vec<String>,
     /// The titles of tasks of shared meshes that the log has to bring.
     pub(crate) from_log: Vec<String>,
     /// Tasks whose row knew more than the ops that are left.
     pub(crate) behind: u64,
+    /// Which they are, by the task that they say they are of.
+    bad: BTreeMap<Key, Vec<OpId>>,
 }
 
 /// What is known before the tasks are folded anew.
@@ -65,6 +68,18 @@ struct Was {
     task: Option<Task>,
 }
 
+impl Was {
+    /// One whose row was lost.
+    fn unknown(key: Key, ops: &[TaskOp]) -> Self {
+        let title = fold_task(ops).map(|task| task.title.as_str().to_owned());
+        Self {
+            title: title.unwrap_or_else(|| ids(key).1.to_string()),
+            task: None,
+            key,
+        }
+    }
+}
+
 /// `is_own` says whether nobody else is in a mesh.
 pub(crate) fn fold_anew(
     connection: &Connection,
@@ -74,8 +89,10 @@ pub(crate) fn fold_anew(
     let mut told = Refolded::default();
     let is_sealed = salvaged.is_sealed;
     let (mut known, bad) = ops(connection, is_sealed)?;
-    for Bad { of: (mesh, _), op } in &bad {
-        connection.execute(DROP_OP, params![mesh, op])?;
+    for Bad { of, op } in &bad {
+        connection.execute(DROP_OP, params![of.0, op])?;
+        let of = told.bad.entry(*of).or_default();
+        of.push(OpId::from_bytes(*op));
     }
     told.bad_ops = bad.len() as u64;
     let has_lost = salvaged.has_lost_ops || told.bad_ops > 0;
@@ -92,7 +109,20 @@ pub(crate) fn fold_anew(
         all.push((was.key, ops));
     }
     // Those whose rows were lost.
-    all.extend(known);
+    for (key, mut ops) in known {
+        let has_bad = salvaged.has_lost_ops || told.bad.contains_key(&key);
+        if has_bad && !is_own(ids(key).0) && fold_task(&ops).is_some() {
+            let was = Was::unknown(key, &ops);
+            say_shared(
+                connection,
+                &was,
+                (&mut ops, Vec::new()),
+                salvaged,
+                &mut told,
+            )?;
+        }
+        all.push((key, ops));
+    }
     for (key, ops) in all {
         let (mesh, id) = ids(key);
         if let Some(task) = fold_task(&ops) {
@@ -111,37 +141,107 @@ fn say_again(
     told: &mut Refolded,
 ) -> Result<(), StoreError> {
     let (mesh, id) = ids(was.key);
-    let is_own = is_own(mesh);
     let made = was.task.as_ref().and_then(|task| restated(id, task, ops));
     let has_lost = match &made {
         Some(made) => !made.is_empty(),
         None => fold_task(ops).is_none(),
     };
     told.behind += u64::from(has_lost);
-    let mut made = made.unwrap_or_default();
-    if !is_own {
-        made = match &was.task {
-            // Whether an op went out is looked up as this schema keeps it.
-            Some(task) if salvaged.is_sealed => {
-                unheard::send(connection, (mesh, task, ops), made, salvaged.now)?
-            }
-            _ => Vec::new(),
-        };
+    let made = made.unwrap_or_default();
+    if !is_own(mesh) {
+        return say_shared(connection, was, (ops, made), salvaged, told);
     }
-    told.restated += u64::from(!made.is_empty());
+    if !made.is_empty() {
+        told.restated.push(was.title.clone());
+    }
+    take_in(connection, was.key, made, ops)?;
+    if fold_task(ops).is_none() {
+        told.dropped.push(was.title.clone());
+    }
+    Ok(())
+}
+
+/// Keeps steps that are said again, beside those that are here.
+fn take_in(
+    connection: &Connection,
+    key: Key,
+    made: Vec<DataOp>,
+    ops: &mut Vec<TaskOp>,
+) -> Result<(), StoreError> {
+    let (mesh, id) = ids(key);
     for op in made {
         keep(connection, mesh, id, &op)?;
         ops.extend(step_of(op, id));
     }
-    if fold_task(ops).is_none() {
-        let lost = if is_own {
-            &mut told.dropped
-        } else {
-            &mut told.from_log
-        };
-        lost.push(was.title.clone());
+    Ok(())
+}
+
+/// Of a task that others are in: what this home still has as it was made, then what no log heard of; the rest is the log's.
+fn say_shared(
+    connection: &Connection,
+    was: &Was,
+    (ops, made): (&mut Vec<TaskOp>, Vec<DataOp>),
+    salvaged: Salvaged,
+    told: &mut Refolded,
+) -> Result<(), StoreError> {
+    let (mesh, id) = ids(was.key);
+    let known = told.bad.get(&was.key).into_iter().flatten().copied();
+    let recorded = was.task.iter().flat_map(|task| &task.events);
+    let known = known.chain(recorded.map(|event| event.op));
+    let mut lost: BTreeSet<OpId> = known.chain(made.iter().map(|op| op.stamp.op)).collect();
+    lost.retain(|op| ops.iter().all(|left| left.stamp.op != *op));
+    let mut sent = Vec::new();
+    for op in lost {
+        sent.extend(heard::as_sent(connection, mesh, op)?);
+    }
+    let mut is_said = !sent.is_empty() || told.bad.contains_key(&was.key);
+    take_in(connection, was.key, sent, ops)?;
+    let Some(task) = &was.task else {
+        // Nobody knows any more what it was.
+        if salvaged.has_lost_ops || told.bad.contains_key(&was.key) {
+            leave(connection, was, (ops, &[]), told)?;
+        } else if fold_task(ops).is_none() {
+            told.from_log.push(was.title.clone());
+        }
+        return Ok(());
+    };
+    let mut is_whole = heard::is_made(task, ops, salvaged.is_sealed);
+    // Whether an op went out is looked up as this schema keeps it.
+    if !is_whole && salvaged.is_sealed {
+        let made = restated(id, task, ops).unwrap_or_default();
+        let unheard = unheard::send(connection, (mesh, task, ops), made, salvaged.now)?;
+        let is_told_anew = !unheard.is_empty();
+        is_said |= is_told_anew;
+        take_in(connection, was.key, unheard, ops)?;
+        is_whole = is_told_anew && heard::is_made(task, ops, false);
+    }
+    let again = restated(id, task, ops).unwrap_or_default();
+    if !is_whole && !leave(connection, was, (ops, &again), told)? {
+        // Nobody else was ever told of it.
+        (is_said, is_whole) = (true, true);
+        take_in(connection, was.key, again, ops)?;
+    }
+    if is_said && is_whole {
+        told.restated.push(was.title.clone());
     }
     Ok(())
+}
+
+/// Whether the task is the log's to bring.
+fn leave(
+    connection: &Connection,
+    was: &Was,
+    left: (&mut Vec<TaskOp>, &[DataOp]),
+    told: &mut Refolded,
+) -> Result<bool, StoreError> {
+    let (mesh, id) = ids(was.key);
+    let own = unheard::own_member(connection, mesh)?;
+    let is_left = heard::leave_to_log(connection, (mesh, own), id, left)?;
+    if is_left {
+        told.from_log.push(was.title.clone());
+        told.behind += 1;
+    }
+    Ok(is_left)
 }
 
 type Known = BTreeMap<Key, Vec<TaskOp>>;

@@ -7,6 +7,7 @@ mod backfill;
 mod change;
 mod damage;
 mod fold;
+mod heard;
 mod lease;
 mod losses;
 mod page;

@@ -128,21 +128,23 @@ impl Ops<'_> {
             peer: by.clone(),
             op,
         };
-        self.all.push(TaskOp {
-            stamp: stamp.clone(),
-            at,
-            step: step.clone(),
-        });
-        self.made.push(DataOp {
-            stamp,
-            incarnation: 0,
-            at,
-            over: Over::Unsaid,
-            body: OpBody::Task(TaskChange {
-                task: self.id,
-                step,
-            }),
-        });
+        let op = TaskOp { stamp, at, step };
+        self.made.push(as_op(self.id, &op));
+        self.all.push(op);
+    }
+}
+
+/// As an op that says nothing but the step.
+pub(super) fn as_op(id: TaskId, op: &TaskOp) -> DataOp {
+    DataOp {
+        stamp: op.stamp.clone(),
+        incarnation: 0,
+        at: op.at,
+        over: Over::Unsaid,
+        body: OpBody::Task(TaskChange {
+            task: id,
+            step: op.step.clone(),
+        }),
     }
 }
 

@@ -12,11 +12,12 @@ use heddle_core::task::fold::{Task, TaskOp};
 use rusqlite::{Connection, OptionalExtension, params};
 use ulid::Ulid;
 
-use crate::data::outgoing::queue_published;
+use crate::data::outgoing::{IS_QUEUED, queue_published};
 use crate::error::StoreError;
 
 const OWN: &str = "SELECT member_id FROM mesh WHERE mesh_id = ?1";
-const WENT_OUT: &str = "SELECT 1 FROM outbox WHERE id_key = ?1";
+/// What was stamped later went into the outbox with its row.
+const PUBLISHED_THROUGH: &str = "SELECT through_lamport FROM mesh_publish WHERE mesh_id = ?1";
 const CAME_BACK: &str = "SELECT 1 FROM op_inbox WHERE mesh_id = ?1 AND sender = ?2 AND op_id = ?3";
 /// Rows of a publish have the time of their op in their ids.
 const OF_THAT_TIME: &str = "
@@ -31,8 +32,7 @@ pub(super) fn send(
     made: Vec<DataOp>,
     now: WallMs,
 ) -> Result<Vec<DataOp>, StoreError> {
-    let own = connection.query_row(OWN, [mesh.0.to_bytes()], |row| row.get::<_, [u8; 16]>(0));
-    let Some(own) = own.optional()?.map(|own| MemberId(Ulid::from_bytes(own))) else {
+    let Some(own) = own_member(connection, mesh)? else {
         return Ok(Vec::new());
     };
     let hands = [&row.created_by].into_iter();
@@ -43,8 +43,21 @@ pub(super) fn send(
     if !hands.all(|peer| party(peer).is_some_and(|party| party.member == own)) {
         return Ok(Vec::new());
     }
+    let through = connection.query_row(PUBLISHED_THROUGH, [mesh.0.to_bytes()], |row| row.get(0));
+    let through: Option<i64> = through.optional()?;
+    let is_before =
+        |op: &DataOp| through.is_some_and(|last| op.stamp.lamport <= last.cast_unsigned());
+    // One that is here as well is only said once more because another one is missing before it.
+    let is_here = |op: &DataOp| {
+        let by = |left: &TaskOp| (left.stamp.lamport, left.stamp.peer.clone());
+        left.iter()
+            .any(|left| by(left) == (op.stamp.lamport, op.stamp.peer.clone()))
+    };
     let mut unheard = Vec::new();
     for op in made {
+        if !is_before(&op) || is_here(&op) {
+            continue;
+        }
         let Some(sender) = party(&op.stamp.peer) else {
             continue;
         };
@@ -56,14 +69,34 @@ pub(super) fn send(
     Ok(unheard)
 }
 
+/// Who this home is in it.
+pub(super) fn own_member(
+    connection: &Connection,
+    mesh: MeshId,
+) -> Result<Option<MemberId>, StoreError> {
+    let own = connection.query_row(OWN, [mesh.0.to_bytes()], |row| row.get::<_, [u8; 16]>(0));
+    Ok(own.optional()?.map(|own| MemberId(Ulid::from_bytes(own))))
+}
+
 /// As it is written everywhere else.
-fn party(peer: &PeerId) -> Option<Party> {
+pub(super) fn party(peer: &PeerId) -> Option<Party> {
     let party = Party::from_str(peer.as_str()).ok();
     party.filter(|party| party.to_string() == peer.as_str())
 }
 
+/// The keys that it can have gone out under: that of its own id, and that of a publish.
+pub(super) fn outbox_keys(
+    mesh: MeshId,
+    sender: &Party,
+    op: &DataOp,
+) -> impl Iterator<Item = IdKey> {
+    let ids = [op.stamp.op, op.published_id(mesh)].into_iter();
+    let texts = ids.filter_map(|id| ClientMessageId::parse(&id.to_string()).ok());
+    texts.map(move |text| IdKey::of(mesh, sender, &text))
+}
+
 /// Whether it went out, under its own id or that of a publish. A create is said again with its id, but with another stamp.
-fn was_heard(
+pub(super) fn was_heard(
     connection: &Connection,
     mesh: MeshId,
     sender: &Party,
@@ -74,7 +107,7 @@ fn was_heard(
             continue;
         };
         let key = IdKey::of(mesh, sender, &text);
-        let mut went_out = connection.prepare_cached(WENT_OUT)?;
+        let mut went_out = connection.prepare_cached(IS_QUEUED)?;
         let mut came_back = connection.prepare_cached(CAME_BACK)?;
         let came = params![mesh.0.to_bytes(), op.stamp.peer.as_str(), text.as_str()];
         if went_out.exists([key.0])? || came_back.exists(came)? {
