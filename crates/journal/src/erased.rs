@@ -76,6 +76,18 @@ impl Journal {
         Ok(self.erased()?.iter().any(|(erased, _)| *erased == seq))
     }
 
+    /// Whether its newest record is a delete, as the journal itself says. What was erased is none: nobody recorded that it should go.
+    pub fn is_deleted(&self, item_type: &str, item_id: &str) -> bool {
+        let (Ok(rebuilt), Ok(erased)) = (self.rebuild(0), self.erased()) else {
+            return false;
+        };
+        let entity = rebuilt.replay.get(item_type, item_id);
+        entity.is_some_and(|entity| {
+            let head = &entity.head;
+            head.is_deleted && !erased.iter().any(|(seq, _)| *seq == head.seq)
+        })
+    }
+
     /// What is summed up, and where the rest begins.
     fn erased_list(&self) -> Result<(u64, Ids), JournalError> {
         let path = self.layout.erased();

@@ -181,9 +181,12 @@ impl Journal {
 
     /// Sealed, and written by this very store.
     pub(crate) fn is_own_checkpoint(&self, head_seq: u64) -> Result<bool, JournalError> {
-        let own = self.origin().ok().flatten();
+        // A clone before its first write has no name, and need not read them.
+        let Some(own) = self.origin().ok().flatten() else {
+            return Ok(false);
+        };
         let writer = self.checkpoint_origin(head_seq)?;
-        Ok(own.zip(writer).is_some_and(|(own, writer)| {
+        Ok(writer.is_some_and(|writer| {
             (own.origin_id, own.origin_epoch) == (writer.origin_id, writer.origin_epoch)
         }))
     }

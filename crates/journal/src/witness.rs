@@ -84,10 +84,13 @@ impl Journal {
             .max(read))
     }
 
-    /// The same, or what costs next to nothing where all of them were asked before and knew of no loss.
+    /// The same with the checkpoints, which may be all that is left of the later state; or what costs next to nothing where all of them
+    /// were asked before and knew of no loss.
     pub(crate) fn seen_now(&self) -> Result<u64, JournalError> {
         if !self.is_looked_at() {
-            return self.seen_beside();
+            let beside = self.seen_beside()?;
+            let checkpoints = checkpoint::listed(self.disk(), &self.layout)?;
+            return self.witnessed(beside, &checkpoints, 0);
         }
         let signed = signed_seq(&self.lock_text(&self.layout.lock()));
         Ok(signed.max(self.indexed_to()))

@@ -57,7 +57,18 @@ enum Later {
     Stay,
 }
 
+/// Whether requests had ids: their table is one more that remembers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ids {
+    Some,
+    None,
+}
+
 fn store(roll_bytes: u64, later: Later) -> Store {
+    store_with(roll_bytes, later, Ids::Some)
+}
+
+fn store_with(roll_bytes: u64, later: Later, ids: Ids) -> Store {
     let settings = Settings {
         roll_bytes,
         ..quick()
@@ -66,7 +77,11 @@ fn store(roll_bytes: u64, later: Later) -> Store {
     let journal = init(&disk).with_settings(settings.clone());
     commit(&journal, vec![plan("a", 1)]);
     commit(&journal, vec![big(1)]);
-    once(&journal, plan("b", 1), "k1").unwrap();
+    let with_id = |journal: &Journal, change: Change, id: &str| match ids {
+        Ids::Some => drop(once(journal, change, id).unwrap()),
+        Ids::None => drop(commit(journal, vec![change])),
+    };
+    with_id(&journal, plan("b", 1), "k1");
     reserve(&journal, "docs/**");
     journal.checkpoint().unwrap();
     drop(journal);
@@ -76,7 +91,7 @@ fn store(roll_bytes: u64, later: Later) -> Store {
     commit(&journal, vec![big(2)]);
     reserve(&journal, "lib/**");
     journal.checkpoint().unwrap();
-    once(&journal, plan("b", 2), "k2").unwrap();
+    with_id(&journal, plan("b", 2), "k2");
     commit(&journal, vec![plan("new", 1)]);
     let last = commit(&journal, vec![plan("a", 4)])[0].seq.unwrap();
     drop(journal);
@@ -91,6 +106,11 @@ fn store(roll_bytes: u64, later: Later) -> Store {
     let is_shorter = |it: &PathBuf| before.files().get(it) != disk.files().get(it);
     assert!(segments.iter().any(is_shorter), "nothing is lost with them");
     let one = |name: &str| vec![path(name)];
+    let entities = match ids {
+        Ids::Some => one("entities/plan/a.json"),
+        // All of them: no file says what a lost record did.
+        Ids::None => all_in(&disk, "entities"),
+    };
     Store {
         now: disk,
         before,
@@ -101,7 +121,7 @@ fn store(roll_bytes: u64, later: Later) -> Store {
             one("events/revisions.idx"),
             one("events/reserved.json"),
             checkpoints,
-            one("entities/plan/a.json"),
+            entities,
             blobs,
             one("events/lock"),
         ],
@@ -109,6 +129,7 @@ fn store(roll_bytes: u64, later: Later) -> Store {
 }
 
 const SETS: usize = 1 << 8;
+const CHECKPOINT: usize = 4;
 const LOCK: usize = 7;
 
 impl Store {
@@ -272,6 +293,29 @@ fn jn_11_every_set_of_files_is_told_also_where_the_journal_was_rolled_since() {
         let store = store(1900, later);
         for set in 0..SETS {
             judge(&store, set, 1, &quick());
+        }
+    }
+}
+
+/// B3, B4: no table of requests remembers, and no file. As long as one of the others does, nothing older is shown as the newest, nothing is
+/// called not here, and no path is called free; a checkpoint alone is enough.
+#[test]
+fn jn_11_any_one_that_remembers_is_enough_for_readers() {
+    for roll_bytes in [1 << 20, 1900] {
+        let store = store_with(roll_bytes, Later::Go, Ids::None);
+        let remembers = [1, 2, 3, CHECKPOINT, LOCK];
+        for set in (0..SETS).filter(|set| remembers.iter().any(|nth| !has(*set, *nth))) {
+            let what = format!("{set:b} put back, rolled at {roll_bytes}");
+            let image = store.image(set);
+            let told = open(&image.fork(), 1, 40).unwrap().verify().unwrap();
+            assert!(!has(set, 0) || !told.ok, "{what}");
+            for boot in [1, 2] {
+                look(&image.fork(), boot, &quick(), &what);
+            }
+            // The same behind a writer.
+            let writer = open(&image, 1, 41).unwrap();
+            commit(&writer, vec![plan("later", 1)]);
+            look(&image, 1, &quick(), &format!("{what}, and written in"));
         }
     }
 }

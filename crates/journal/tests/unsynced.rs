@@ -136,3 +136,26 @@ fn jn_16_the_sync_of_a_recovery_that_fails_is_remembered() {
     disk.fail_syncs(false);
     answered_is_there(&disk, "a recovery");
 }
+
+/// C1: nobody put the file there. The delete is in the journal, and its sync failed before the file could go.
+#[test]
+fn a_file_whose_delete_could_not_be_synced_is_explained_by_it() {
+    let disk = store();
+    disk.fail_syncs(true);
+    let journal = open(&disk, 1, 5).unwrap();
+    assert!(!journal.is_deleted("plan", "a"));
+    let told = journal.mutate(vec![delete("plan", "a")]).map(drop);
+    assert!(matches!(told, Err(JournalError::SyncFailed { .. })));
+    let reader = open(&disk, 1, 6).unwrap();
+    let shown = reader.show("plan", "a");
+    assert!(matches!(shown, Err(JournalError::NotFound { .. })));
+    assert!(reader.is_deleted("plan", "a"));
+    // What was erased was deleted by nobody.
+    disk.fail_syncs(false);
+    let journal = open(&disk, 1, 7).unwrap();
+    commit(&journal, vec![plan("e", 1)]);
+    journal
+        .redact(&support::power::item("plan", "e"), "asked for")
+        .unwrap();
+    assert!(!journal.is_deleted("plan", "e") && !journal.is_deleted("plan", "none"));
+}

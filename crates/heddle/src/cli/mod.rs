@@ -1,5 +1,6 @@
 //! The command line: one verb, one file; every verb with `--json`.
 
+mod bounded;
 pub mod commands;
 mod compact;
 mod context;

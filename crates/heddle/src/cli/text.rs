@@ -19,6 +19,22 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
+/// The same of JSON: with the escapes that JSON has, so that what is copied from the terminal says the same.
+pub fn printable_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c != '\n' && (c.is_control() || is_hidden_mark(c)) {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                shown.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
 /// Marks that turn the order of signs around, break lines, or cannot be seen: with them a text says something
 /// else than it shows.
 fn is_hidden_mark(c: char) -> bool {

@@ -251,3 +251,65 @@ fn a_schema_file_beside_a_type_of_heddles_own_is_told_as_not_used() {
     says(&told, &["schemas/plan.json", "is not used"]);
     assert!(!told.stderr.contains("is not there"), "{told:?}");
 }
+
+#[test]
+fn a_payload_has_a_bound_and_nobody_waits_for_a_device_or_a_pipe() {
+    let repository = begun();
+    let large = repository.write("large", "");
+    let most = 64 << 20;
+    std::fs::File::options()
+        .write(true)
+        .open(&large)
+        .and_then(|file| file.set_len(most + 1))
+        .unwrap();
+    let pipe = repository.at("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    for (file, word) in [
+        ("@large", "67108864"),
+        ("@pipe", "no regular file"),
+        ("@/dev/zero", "no regular file"),
+        ("@none", "No such file"),
+    ] {
+        let words = ["journal", "append", "--type", "plan", "--id", "a"];
+        let more = ["--action", "create", "--payload", file];
+        let told = repository.run(&[&words[..], &more[..]].concat());
+        assert_eq!(told.code, 2, "{told:?}");
+        says(&told, &[word]);
+    }
+    let told = repository.run(&["journal", "import-slice", "pipe"]);
+    assert_eq!(told.code, 2, "{told:?}");
+    says(&told, &["no regular file"]);
+}
+
+#[test]
+fn what_show_prints_is_json_whatever_is_hidden_in_it() {
+    let repository = begun();
+    let payload = json!({"title": "a\u{202e}b\u{e0041}\u{85}\tc"});
+    repository.append("a", &payload);
+    let shown = repository.run(&["journal", "show", "plan", "a"]).ok();
+    assert!(!shown.stdout.contains('\u{202e}'), "{shown:?}");
+    let (_, body) = shown.stdout.split_once('\n').unwrap();
+    let read: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(read["title"], payload["title"]);
+}
+
+#[test]
+fn a_file_whose_delete_is_recorded_is_no_riddle() {
+    let repository = begun();
+    repository.append("a", &json!({"n": 1}));
+    let file = ".heddle/entities/plan/a.json";
+    let text = std::fs::read_to_string(repository.at(file)).unwrap();
+    let words = ["append", "--type", "plan", "--id", "a"];
+    repository
+        .journal(&[&words[..], &["--action", "delete"]].concat())
+        .ok();
+    repository.write(file, &text);
+    let told = repository.run(&["journal", "show", "plan", "a"]);
+    assert_eq!(told.code, 4, "{told:?}");
+    says(&told, &["its delete is recorded"]);
+    // One that nobody recorded stays one.
+    repository.write(".heddle/entities/plan/b.json", &text);
+    let told = repository.run(&["journal", "show", "plan", "b"]);
+    says(&told, &["no record of this store explains it"]);
+}

@@ -2,7 +2,7 @@
 //! mesh holds; tidy up by hand; move to another model.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 
 use clap::{Args as ClapArgs, Subcommand};
 use heddle_core::canonical::{canonicalize, parse_ijson};
@@ -15,7 +15,10 @@ use serde_json::{Value, json};
 
 use super::{export, re_embed};
 use crate::cli::context::refuse_left_out;
-use crate::cli::{CliError, Context, exit, ui};
+use crate::cli::{CliError, Context, bounded, exit, ui};
+
+/// Far more than any request may have.
+const INPUT_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -119,11 +122,7 @@ fn swept(answer: &SweepAnswer) -> String {
 }
 
 fn whole_input() -> Result<Vec<u8>, CliError> {
-    let mut bytes = Vec::new();
-    match std::io::stdin().lock().read_to_end(&mut bytes) {
-        Ok(_) => Ok(bytes),
-        Err(error) => Err(unread(&error)),
-    }
+    bounded::all(std::io::stdin().lock(), INPUT_BYTES_MAX).map_err(|error| unread(&error))
 }
 
 fn unread(error: &std::io::Error) -> CliError {

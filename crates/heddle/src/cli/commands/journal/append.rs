@@ -1,6 +1,6 @@
 //! `heddle journal append`: one change, on the disk before the answer.
 
-use std::io::Read;
+use std::path::Path;
 
 use clap::Args as ClapArgs;
 use heddle_core::canonical::parse_ijson;
@@ -9,7 +9,7 @@ use heddle_journal::{Change, JournalError, Receipt};
 use serde_json::Value;
 
 use super::store;
-use crate::cli::{CliError, Context, exit, ui};
+use crate::cli::{CliError, Context, bounded, exit, ui};
 
 /// A payload may be large, but not without end.
 const PAYLOAD_BYTES_MAX: u64 = 64 << 20;
@@ -132,13 +132,11 @@ fn payload(text: &str) -> Result<Value, CliError> {
             .next("Pass a JSON object, @FILE, or - for standard input.")
     };
     let bytes = if text == "-" {
-        let mut bytes = Vec::new();
-        let input = std::io::stdin().lock();
-        let read = input.take(PAYLOAD_BYTES_MAX).read_to_end(&mut bytes);
-        read.map_err(|error| refused(error.to_string()))?;
-        bytes
+        let read = bounded::all(std::io::stdin().lock(), PAYLOAD_BYTES_MAX);
+        read.map_err(|error| refused(format!("standard input: {error}")))?
     } else if let Some(path) = text.strip_prefix('@') {
-        std::fs::read(path).map_err(|error| refused(format!("{path}: {error}")))?
+        let read = bounded::file(Path::new(path), PAYLOAD_BYTES_MAX);
+        read.map_err(|error| refused(format!("{path}: {error}")))?
     } else {
         text.as_bytes().to_vec()
     };

@@ -10,7 +10,7 @@ use super::mesh_slices::{self, Fetched};
 use super::redact::{self, Left};
 use super::store;
 use crate::cli::text::printable;
-use crate::cli::{CliError, Context, exit, ui};
+use crate::cli::{CliError, Context, bounded, exit, ui};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -119,9 +119,7 @@ fn read(file: &std::path::Path) -> std::io::Result<Vec<u8>> {
     if file == std::path::Path::new("-") {
         std::io::stdin().lock().take(most).read_to_end(&mut bytes)?;
     } else {
-        std::fs::File::open(file)?
-            .take(most)
-            .read_to_end(&mut bytes)?;
+        bounded::open(file)?.take(most).read_to_end(&mut bytes)?;
     }
     Ok(bytes)
 }

@@ -5,7 +5,7 @@ use heddle_journal::format::{is_item_id, is_item_type};
 use heddle_journal::{Journal, JournalError};
 
 use super::store;
-use crate::cli::text::printable;
+use crate::cli::text::printable_json;
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
@@ -23,6 +23,12 @@ fn untold(journal: &Journal, args: &Args, error: JournalError) -> CliError {
     let path = journal.layout().entity(&args.item_type, &args.id);
     if !is_absent || !is_name || !path.is_file() {
         return told;
+    }
+    if journal.is_deleted(&args.item_type, &args.id) {
+        return told.next(format!(
+            "{} is there, and its delete is recorded: the file could not be taken away then, or somebody put it back. The next write does that, or `heddle journal rebuild`, which keeps aside what the journal never had.",
+            path.display()
+        ));
     }
     told.next(format!(
         "{} is there, and no record of this store explains it: that one is lost, somebody put the file there, or git brought it from another clone; `heddle journal verify` says how to take it in.",
@@ -49,6 +55,6 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         let note = shown
             .note
             .map_or(String::new(), |note| format!("({note})\n"));
-        format!("{head}\n{note}{}\n", printable(&body))
+        format!("{head}\n{note}{}\n", printable_json(&body))
     })
 }

@@ -14,7 +14,7 @@ use heddle_wire::ipc::{KeptPage, ResumeBody, TakeBackAnswer, TakeBackBody};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::cli::{CliError, Context, exit, ui};
+use crate::cli::{CliError, Context, bounded, exit, ui};
 
 const FORMAT: &str = "heddle.kept.v1";
 /// As a string in a request, with its quotes escaped, a line takes at most twice its bytes in all that is usual.
@@ -119,7 +119,7 @@ pub(super) fn take(context: &Context, args: &Take) -> Result<(), CliError> {
     let reader: Box<dyn Read> = if args.file == Path::new("-") {
         Box::new(std::io::stdin())
     } else {
-        let opened = std::fs::File::open(&args.file);
+        let opened = bounded::open(&args.file);
         Box::new(opened.map_err(|error| unread(&args.file, &error.to_string()))?)
     };
     let mut lines = Lines {

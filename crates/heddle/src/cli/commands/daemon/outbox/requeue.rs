@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use heddle_core::limits::REQUEST_BYTES_MAX;
 use heddle_wire::ipc::{RequeueAnswer, RequeueBody};
 use serde_json::Value;
 
 use crate::cli::spelled::quoted;
-use crate::cli::{CliError, Context, exit};
+use crate::cli::{CliError, Context, bounded, exit};
 
 #[derive(Debug, ClapArgs)]
 #[command(group = clap::ArgGroup::new("fresh").required(true))]
@@ -65,8 +66,9 @@ fn read_patch(path: PathBuf) -> Result<Value, CliError> {
         CliError::new(exit::USAGE, format!("{}: {why}", path.display()))
             .next("Give a file with a JSON object, such as {\"message\": \"new text\"}.")
     };
-    let text = std::fs::read_to_string(&path).map_err(|error| usage(error.to_string()))?;
-    serde_json::from_str(&text).map_err(|error| usage(error.to_string()))
+    let text = bounded::file(&path, REQUEST_BYTES_MAX as u64);
+    let text = text.map_err(|error| usage(error.to_string()))?;
+    serde_json::from_slice(&text).map_err(|error| usage(error.to_string()))
 }
 
 fn describe(answer: &RequeueAnswer) -> String {
