@@ -400,6 +400,7 @@ fn start_jobs(shared: &Arc<Shared>, metrics: PrometheusHandle) {
     tokio::spawn(inbox::damage::run(Arc::clone(shared)));
     tokio::spawn(tasks::run(Arc::clone(shared)));
     tokio::spawn(files::sweep::run(Arc::clone(shared)));
+    tokio::spawn(files::gone::run(Arc::clone(shared)));
     tokio::spawn(vectors::left::run(Arc::clone(shared)));
     tokio::spawn(upkeep::unreadable::run(Arc::clone(shared)));
 }

@@ -8,6 +8,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
+use crate::files::gone::Gone;
 use crate::home::Home;
 use crate::hooks::Tokens;
 use crate::inbox;
@@ -76,6 +77,7 @@ pub(crate) async fn share(
         inbox_retention: home.config.inbox.retention(),
         disk: disk::Disk::new(home.path().to_owned(), outbox.disk_budget_mb),
         unreadable: Suspect::default(),
+        gone: Gone::default(),
         tasks: Activity::new(options.ids.uuid_v7().as_u128()),
         shutdown,
         fatal: Mutex::new(None),

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
+use crate::files::gone::Gone;
 use crate::held;
 use crate::hooks::Tokens;
 use crate::inbox::damage::Damage;
@@ -74,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) looked: Mutex<Option<(WallMs, Vec<Finding>)>>,
     /// Whether rows of the data cannot be read.
     pub(crate) unreadable: Suspect,
+    /// Shared files whose bytes nobody has any more.
+    pub(crate) gone: Gone,
     /// How full the disk is.
     pub(crate) disk: Disk,
     /// Who was active among those that hold tasks.

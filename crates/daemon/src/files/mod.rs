@@ -2,6 +2,7 @@
 //! bytes between homes, and sweeping away what nobody names.
 
 pub(crate) mod fetch;
+pub(crate) mod gone;
 pub(crate) mod serve;
 pub(crate) mod source;
 pub(crate) mod stream;
@@ -40,12 +41,16 @@ pub(crate) async fn lost(
     let marking =
         tokio::task::spawn_blocking(move || runtime.block_on(store.blob_lost(&blobs, hash, size)));
     match marking.await {
-        Ok(Ok(true)) => {
+        Ok(Ok(Some(true))) => {
             tracing::warn!(%hash, %error, "the content of a shared file is damaged; it is fetched again");
             mesh.fetch.wake();
             true
         }
-        Ok(Ok(false)) => false,
+        Ok(Ok(Some(false))) => {
+            shared.gone.note(&shared.blobs, hash);
+            false
+        }
+        Ok(Ok(None)) => false,
         Ok(Err(error)) => {
             tracing::warn!(%error, "a damaged file could not be marked to be fetched again");
             false

@@ -29,7 +29,7 @@ use super::count::{Asks, Count, Reserved};
 use super::growth::bound_growth;
 use super::owed::{self, Owes};
 use super::relief::Relief;
-use super::{prune, steps};
+use super::{full, prune, steps};
 use crate::shared::{Shared, lock};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -201,18 +201,7 @@ impl Disk {
 
     /// And for a file, which may be as large as all that is free.
     pub(crate) fn refusal_for_a_file(&self) -> Option<Problem> {
-        let stat = rustix::fs::statvfs(&self.folder).ok()?;
-        let now = FileSystem {
-            size: stat.f_blocks.saturating_mul(stat.f_frsize),
-            free: stat.f_bavail.saturating_mul(stat.f_frsize),
-        };
-        (now.size > 0 && now.is_for_deletes()).then(|| {
-            Problem::new(
-                ErrorCode::InsufficientStorage,
-                "the disk is full; what is left is kept for deletes, and nothing was written",
-            )
-            .next("Delete what nobody needs (`heddle doctor` says what holds the disk; `heddle file delete`, then `heddle advanced sweep`, gives the bytes of files back), or free some space on this disk; then try again with the same id. Known ids are still answered.")
-        })
+        full::is_full(&self.folder).then(full::refusal)
     }
 
     /// After a refusal: whether to ask once more, because delivered messages have given something back meanwhile.
@@ -242,6 +231,11 @@ impl Disk {
 
     /// What is wrong, in a sentence.
     pub(crate) fn degraded(&self) -> Option<String> {
+        // What was refused a moment ago must not be well here until the next look.
+        let is_known = self.level() >= Pressure::Refusing && !self.is_by_budget();
+        if !is_known && full::is_full(&self.folder) {
+            return Some(full::FULL_NOW.to_owned());
+        }
         let consequence = match self.level() {
             Pressure::Fine => return None,
             Pressure::High => "new sends are refused from 95 % on",

@@ -5,6 +5,7 @@ pub(crate) mod age;
 mod count;
 pub(crate) mod disk;
 pub(crate) mod drain;
+mod full;
 mod growth;
 pub(crate) mod lost;
 mod moved;

@@ -11,6 +11,7 @@ mod data_hostile;
 mod explain_data;
 mod files;
 mod files_cost;
+mod files_gone;
 mod files_storm;
 mod files_synced;
 mod known_ids;

@@ -68,6 +68,33 @@ fn a_search_under_another_model_names_what_is_under_the_one_before_and_what_move
     daemon.stop();
 }
 
+/// No provider of this home makes such numbers: a move to their model is refused.
+#[test]
+fn a_search_by_numbers_that_were_brought_along_advises_what_works() {
+    let home = Home::new();
+    let daemon = home.up();
+    home.cli(&["vector", "store", "n", "a text"]).ok();
+    let none = home.cli(&["vector", "search", "--embedding", "[1,2,3]"]);
+    let none = none.ok().stdout;
+    assert!(
+        none.contains("1 vector is") && !none.contains("re-embed"),
+        "{none}"
+    );
+    let from = none.find("heddle vector store").unwrap() + "heddle ".len();
+    let advice = none[from..].split('`').next().unwrap().split(' ');
+    let advice: Vec<&str> = advice
+        .map(|word| match word {
+            "KEY" => "n",
+            "NUMBERS" => "[1,2,3]",
+            word => word,
+        })
+        .collect();
+    home.cli(&advice).ok();
+    let all = home.cli(&["vector", "search", "--embedding", "[1,2,3]", "--json"]);
+    assert_eq!(all.ok().json()["items"].as_array().unwrap().len(), 1);
+    daemon.stop();
+}
+
 #[test]
 fn a_move_whose_daemon_is_killed_says_how_many_were_moved() {
     let home = Home::new();

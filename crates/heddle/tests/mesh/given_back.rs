@@ -355,3 +355,19 @@ fn a_file_that_is_there_already_is_no_place_for_a_give_back_as_for_every_verb_th
     assert!(given.stderr.contains("is there already"), "{given:?}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
 }
+
+/// What is missing may have come by itself since the status has told of it.
+#[test]
+fn with_nothing_to_give_back_nothing_is_written() {
+    let home = home_of("alice");
+    let daemon = home.up();
+    let file = beside(&home, "kept.jsonl");
+    for more in [&["--out", file.to_str().unwrap()][..], &[]] {
+        let args = [&["mesh", "give-back"], more].concat();
+        let said = home.cli(&args).ok().stdout;
+        assert!(said.starts_with("nothing to give back"), "{said}");
+        assert!(!said.contains("take-back"), "{said}");
+    }
+    assert!(!file.exists());
+    daemon.stop();
+}

@@ -348,3 +348,24 @@ fn a_start_on_a_full_disk_names_the_disk_the_room_and_the_step_however_it_is_sta
     disk.free();
     home.up().stop();
 }
+
+/// The disk is looked at every second; whoever was refused between two looks asks at once what is wrong.
+#[test]
+fn a_change_that_is_refused_for_space_and_the_status_agree_at_once() {
+    let home = Home::new();
+    let disk = SmallDisk::over(&home.path(), DISK_MB);
+    let daemon = home.up();
+    let set = |id: &str| {
+        let body = json!({"key": "k", "value": id, "client_message_id": id});
+        daemon.http.post("/v1/state/set", &body)
+    };
+    set("before").expect(200);
+    assert_eq!(status(&daemon)["degraded"], json!([]));
+    disk.fill();
+    let refused = set("full");
+    let said = status(&daemon)["degraded"].to_string();
+    assert_eq!(refused.expect(507)["code"], "insufficient_storage");
+    assert!(said.contains("the disk"), "{said}");
+    drop(daemon);
+    drop(disk);
+}

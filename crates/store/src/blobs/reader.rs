@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
 
 use heddle_core::file::{ContentHash, ContentHasher};
 
@@ -34,6 +35,17 @@ impl Blobs {
             size,
             hasher: ContentHasher::default(),
         })
+    }
+}
+
+impl Blobs {
+    /// Which file lies there, and since when: another answer once anybody has put bytes in its place. None where there is none
+    /// of ours.
+    pub fn stamp(&self, hash: ContentHash) -> Option<(u64, i64, i64)> {
+        let (folder, name) = names(hash);
+        let file = beneath::file(self.root(), &[&folder, &name]).ok()?;
+        let found = File::from(file).metadata().ok()?;
+        Some((found.ino(), found.ctime(), found.ctime_nsec()))
     }
 }
 

@@ -78,7 +78,8 @@ pub struct FileView {
     pub sha256: String,
     pub size: u64,
     pub mime: Option<String>,
-    /// `inline` and `blob`: the bytes are here; `elsewhere`: they are not on this machine.
+    /// `inline` and `blob`: the bytes are here; `elsewhere`: they are not on this machine; `gone`, in a list: nobody
+    /// has them any more, or others lie in their place.
     pub content: String,
     /// The bytes, where they are here and not many; any file comes raw with `raw=true`.
     pub content_base64: Option<String>,

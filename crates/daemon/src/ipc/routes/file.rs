@@ -364,7 +364,7 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     let last = rows.last().map(|row| row.place.to_string());
     ok(&FilePage {
         cursor: last.filter(|_| more),
-        items: rows.iter().map(|row| view(mesh, row)).collect(),
+        items: rows.iter().map(|row| listed(&ipc, mesh, row)).collect(),
         warnings: Vec::new(),
         left_out: ipc.shared.unreadable.left_out(&left_out),
     })
@@ -427,6 +427,16 @@ pub(super) fn unknown_file(what: &Value) -> Problem {
     let name = what["path"].as_str().or_else(|| what["id"].as_str());
     let detail = format!("no file is shared as {:?}", name.unwrap_or_default());
     Problem::new(ErrorCode::UnknownFile, detail)
+}
+
+/// One whose bytes were met as gone is not said to be here.
+fn listed(ipc: &Ipc, mesh: &MeshState, row: &FileRow) -> FileView {
+    let mut listed = view(mesh, row);
+    let shared = &ipc.shared;
+    if row.bytes == FileBytes::Blob && shared.gone.is(&shared.blobs, row.hash) {
+        "gone".clone_into(&mut listed.content);
+    }
+    listed
 }
 
 pub(super) fn view(mesh: &MeshState, row: &FileRow) -> FileView {

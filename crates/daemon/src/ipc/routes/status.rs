@@ -10,6 +10,7 @@ use http::StatusCode;
 use serde::Deserialize;
 
 use crate::config::HOME_MESH;
+use crate::files::gone;
 use crate::held::{self, Held};
 use crate::inbox::recover;
 use crate::ipc::reply::{Answered, json, ok, with_body};
@@ -102,6 +103,8 @@ async fn wrong(
     wrong.extend(lost_inboxes(ipc).await?);
     let unreadable = unreadable::degraded(&ipc.shared).await;
     wrong.extend(unreadable.map(|says| Wrong::new(ROWS, says, "")));
+    let gone = gone::degraded(&ipc.shared).await;
+    wrong.extend(gone.map(|says| Wrong::new("blobs", says, "")));
     wrong.extend(ipc.effects.wrong());
     wrong.extend(orphans_said(orphans(ipc)));
     for mesh in meshes {
@@ -293,6 +296,7 @@ pub(super) async fn health(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let wrong = held.chain(ipc.shared.wrong()).chain(ipc.effects.wrong());
     let mut degraded: Vec<String> = wrong.map(|one| one.says).collect();
     degraded.extend(unreadable::degraded(&ipc.shared).await);
+    degraded.extend(gone::degraded(&ipc.shared).await);
     let poisoned = ipc.shared.store.poisoned().is_some();
     let health = Health {
         status: if degraded.is_empty() {

@@ -325,6 +325,7 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         old_files: Vec::new(),
         looked: Mutex::new(None),
         unreadable: crate::upkeep::unreadable::Suspect::default(),
+        gone: crate::files::gone::Gone::default(),
         damage: crate::inbox::damage::Damage::default(),
         inbox_retention: std::time::Duration::from_hours(24),
         tasks: crate::tasks::Activity::new(1),

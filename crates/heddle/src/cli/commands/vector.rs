@@ -197,10 +197,17 @@ fn elsewhere(hits: &VectorHits) -> String {
         1 => "1 vector is".to_owned(),
         count => format!("{count} vectors are"),
     };
+    // Nobody here makes such numbers: whoever brought these along brings the others along, too.
+    let moves = if hits.model.starts_with("caller:") {
+        format!(
+            "store them anew with numbers of {}: `heddle vector store KEY TEXT --embedding NUMBERS`",
+            hits.model
+        )
+    } else {
+        format!("`heddle advanced re-embed --to {}` moves them", hits.model)
+    };
     format!(
-        "{count} stored under other models, which this search does not look at: `heddle advanced re-embed --to {}` moves \
-         them, `heddle vector list` shows them\n",
-        hits.model
+        "{count} stored under other models, which this search does not look at: {moves}; `heddle vector list` shows them\n"
     )
 }
 

@@ -6,7 +6,7 @@
 
 use heddle_core::file::ContentHash;
 use heddle_core::limits::SWEEP_BLOBS_MAX;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::blobs::{BlobError, Blobs, Removing};
 use crate::cells::Cells;
@@ -28,6 +28,13 @@ pub(crate) const PATH: &str = "
         ON files.mesh_id = mesh.mesh_id AND files.sha256 = ?1 AND files.storage = 'blob'
     LIMIT 1";
 
+const PATH_HERE: &str = "
+    SELECT path FROM mesh CROSS JOIN files INDEXED BY files_by_hash
+        ON files.mesh_id = mesh.mesh_id AND files.sha256 = ?1 AND files.storage = 'blob'
+    WHERE EXISTS (SELECT 1 FROM blob_refs WHERE sha256 = ?1 AND here = 1) LIMIT 1";
+
+/// What one look hands on of blobs that nobody else has.
+const GONE_MAX: usize = 100;
 const VERIFY_BYTES: usize = 256 << 10;
 
 /// What one look has found of a blob.
@@ -40,49 +47,61 @@ enum Depth {
 }
 
 impl Store {
-    /// A read has found no blob of this hash, or a wrong one. True where it is wanted from now on: others may have it.
-    /// For a thread that may wait for a disk, as the sweep.
+    /// A read has found no blob of this hash, or a wrong one. True where it is wanted from now on: others may have it. `None`
+    /// where nothing is wrong with it. For a thread that may wait for a disk, as the sweep.
     pub async fn blob_lost(
         &self,
         blobs: &Blobs,
         hash: ContentHash,
         size: u64,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<bool>, StoreError> {
         let Some(right) = bad(blobs, hash, size, Depth::Bytes) else {
-            return Ok(false);
+            return Ok(None);
         };
         let marked = self.write(move |connection| mark(connection, hash)).await?;
         if marked {
             aside(blobs, &right);
         }
-        Ok(marked)
+        Ok(Some(marked))
     }
 
-    /// Looks whether each blob that is said to be here has a file of its length; those that have none are wanted again.
-    pub(super) async fn look_for_lost(
+    /// Looks whether each blob that is said to be here has a file of its length; those that have none are wanted again. The
+    /// first ones that nobody else has: sharing them again is what helps.
+    pub async fn look_for_lost(
         &self,
         blobs: &Blobs,
         stop: &dyn Fn() -> bool,
-    ) -> Result<(), StoreError> {
-        let mut after = [0; 32];
+    ) -> Result<Vec<(ContentHash, u64)>, StoreError> {
+        let (mut after, mut gone) = ([0; 32], Vec::new());
         while !stop() {
             let some = self.read(move |connection| here(connection, after)).await?;
             let Some((last, _)) = some.last() else {
-                return Ok(());
+                return Ok(gone);
             };
             after = last.0;
             for (hash, size) in some {
                 let Some(right) = bad(blobs, hash, size, Depth::Length) else {
                     continue;
                 };
-                let marked = self.write(move |connection| mark(connection, hash)).await?;
-                tracing::warn!(%hash, is_fetched_again = marked, "the bytes of a shared file are gone from the blob folder");
-                if marked {
+                if self.write(move |connection| mark(connection, hash)).await? {
+                    tracing::warn!(%hash, "the bytes of a shared file are gone from the blob folder; they are fetched again");
                     aside(blobs, &right);
+                } else if gone.len() < GONE_MAX {
+                    gone.push((hash, size));
                 }
             }
         }
-        Ok(())
+        Ok(gone)
+    }
+
+    /// A path that a blob of this hash is shared as, while it is said to be here.
+    pub async fn path_of_blob(&self, hash: ContentHash) -> Result<Option<String>, StoreError> {
+        self.read_few(move |connection| {
+            let mut statement = connection.prepare_cached(PATH_HERE)?;
+            let path = statement.query_row([hash.0], |row| row.get(0));
+            Ok(path.optional()?)
+        })
+        .await
     }
 }
 

@@ -105,7 +105,9 @@ impl Store {
                 }
             }
         }
-        self.look_for_lost(blobs, stop).await?;
+        for (hash, _) in self.look_for_lost(blobs, stop).await? {
+            tracing::warn!(%hash, "the bytes of a shared file are gone from the blob folder, and nobody else has them");
+        }
         self.sweep_partials(blobs).await?;
         self.sweep_set_aside(blobs).await?;
         while !stop() {

@@ -30,6 +30,7 @@ pub(super) fn page(page: &FilePage) -> String {
     rows.extend(page.items.iter().map(|item| {
         let place = match item.content.as_str() {
             "elsewhere" => "elsewhere",
+            "gone" => "gone",
             _ => "here",
         };
         vec![

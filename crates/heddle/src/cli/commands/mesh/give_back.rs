@@ -3,7 +3,7 @@
 //! The first line names the mesh, every other one is a change under its own stamp. The file is for people to carry:
 //! `take-back` asks the daemon, which sends only what this home itself had made.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -54,23 +54,37 @@ pub(super) fn give(context: &Context, args: &Give) -> Result<(), CliError> {
         });
     }
     let Some(path) = &args.out else {
-        return pages(context, ui::raw).map(|_| ());
+        let (mesh, count) = pages(context, ui::raw)?;
+        return if count == 0 {
+            nothing(context, &mesh)
+        } else {
+            Ok(())
+        };
     };
-    let mut open = OpenOptions::new();
-    let opened = open.write(true).create_new(true).mode(0o600).open(path);
-    let mut file = opened.map_err(|error| unwritten(path, &error))?;
+    let mut file: Option<File> = None;
     let written = pages(context, |text| {
+        let file = match &mut file {
+            Some(file) => file,
+            None => file.insert(begun(path)?),
+        };
         let wrote = file.write_all(text.as_bytes());
         wrote.map_err(|error| unwritten(path, &error))
     });
     let synced = written.and_then(|count| {
-        let synced = file.sync_all().map(|()| count);
-        synced.map_err(|error| unwritten(path, &error))
+        let synced = file.as_ref().map_or(Ok(()), File::sync_all);
+        synced
+            .map(|()| count)
+            .map_err(|error| unwritten(path, &error))
     });
     let (mesh, count) = synced.inspect_err(|_| {
         // Half of it would pass for all of it. It is ours: it was not there before.
-        let _ = std::fs::remove_file(path);
+        if file.is_some() {
+            let _ = std::fs::remove_file(path);
+        }
     })?;
+    if count == 0 {
+        return nothing(context, &mesh);
+    }
     let answer = json!({"mesh": mesh, "count": count, "file": path});
     context.print(&answer, |_| {
         format!(
@@ -80,18 +94,33 @@ pub(super) fn give(context: &Context, args: &Give) -> Result<(), CliError> {
     })
 }
 
-/// Hands on all lines, the head first; which mesh it was, and how many changes.
+fn begun(path: &Path) -> Result<File, CliError> {
+    let mut open = OpenOptions::new();
+    let opened = open.write(true).create_new(true).mode(0o600).open(path);
+    opened.map_err(|error| unwritten(path, &error))
+}
+
+/// Another home has sent again what its log had lost, or it has lost nothing.
+fn nothing(context: &Context, mesh: &str) -> Result<(), CliError> {
+    context.print(&json!({"mesh": mesh, "count": 0}), |_| {
+        format!(
+            "nothing to give back: the log of mesh {mesh} has everything that this home has of others; nothing was written\n"
+        )
+    })
+}
+
+/// Hands on all lines, the head first, where there is any; which mesh it was, and how many changes.
 fn pages(
     context: &Context,
     mut hand: impl FnMut(&str) -> Result<(), CliError>,
 ) -> Result<(String, usize), CliError> {
     let client = context.client();
     let (mut cursor, mut count, mut is_first): (Option<String>, _, _) = (None, 0, true);
+    let mut text = String::new();
     loop {
         let mut query = scope(context);
         query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
         let page: KeptPage = client.kept(&query)?;
-        let mut text = String::new();
         if std::mem::take(&mut is_first) {
             let head = Head {
                 format: FORMAT.to_owned(),
@@ -107,7 +136,10 @@ fn pages(
             text.push('\n');
         }
         count += page.ops.len();
-        hand(&text)?;
+        if count > 0 {
+            hand(&text)?;
+            text.clear();
+        }
         match page.cursor {
             None => return Ok((page.mesh, count)),
             next => cursor = next,
