@@ -4,7 +4,7 @@
 //! `take-back` asks the daemon, which sends only what this home itself had made.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -61,6 +61,9 @@ pub(super) fn give(context: &Context, args: &Give) -> Result<(), CliError> {
             Ok(())
         };
     };
+    if path.symlink_metadata().is_ok() {
+        return Err(unwritten(path, &ErrorKind::AlreadyExists.into()));
+    }
     let mut file: Option<File> = None;
     let written = pages(context, |text| {
         let file = match &mut file {
@@ -238,7 +241,7 @@ fn scope(context: &Context) -> Vec<(&str, &str)> {
 }
 
 fn unwritten(path: &Path, error: &std::io::Error) -> CliError {
-    if error.kind() == std::io::ErrorKind::AlreadyExists {
+    if error.kind() == ErrorKind::AlreadyExists {
         let says = format!("{} is there already, and stays as it is", path.display());
         return CliError::new(exit::CONFLICT, says).next("Name another file with --out.");
     }
