@@ -366,7 +366,7 @@ impl Session<'_> {
             let file = ((*item_type).to_owned(), format!("{item_id}.json"));
             let is_ahead = || {
                 let before = before_of(item_type, item_id);
-                before.is_some_and(|kept| kept.head.rev > entity.head.rev)
+                before.is_some_and(|kept| kept.is_ahead_of(&entity.head))
             };
             let has_place = !entity.head.is_deleted && !astray.contains(item_type);
             has_place && !there.contains(&file) && !is_ahead()
@@ -381,7 +381,7 @@ impl Session<'_> {
                 continue;
             }
             let before = before_of(item_type, item_id);
-            let is_ahead = before.filter(|kept| kept.head.rev > entity.head.rev);
+            let is_ahead = before.filter(|kept| kept.is_ahead_of(&entity.head));
             let kept = if astray.contains(item_type) {
                 // Its files are anywhere: nothing is written there, and verify says so.
                 Projected::Divergent.kept(entity.head)

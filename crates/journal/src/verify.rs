@@ -408,6 +408,9 @@ impl Journal {
         let kept = Revisions::open(self.disk(), &self.layout.revisions());
         let kept = kept.and_then(|kept| kept.get(item_type, item_id).ok().flatten());
         let reason = match (held, kept) {
+            (_, Some(kept)) if kept.head.is_deleted && kept.is_ahead_of(&entity.head) => Some(
+                "the revision index knows that it is gone, and its record is here whole: an older copy of its segment was put back; `heddle doctor redact` erases it again".to_owned(),
+            ),
             (None, _) => Some("its projection is missing".to_owned()),
             (Some(Err(error)), _) => Some(format!("its projection is no document: {error}")),
             (Some(Ok(held)), _)

@@ -276,3 +276,43 @@ fn a_link_in_the_place_of_the_backups_is_followed_by_nobody() {
     assert!(!told.is_clean() && told.leftovers.is_empty(), "{told:#?}");
     assert!(std::fs::read_to_string(held).unwrap().contains("CANARY"));
 }
+
+/// RD-06, C2: the note went with the newer copy, and the index alone knows. Nobody shows it for that, also behind a writer, and verify says why.
+#[test]
+fn rd_06_an_old_copy_of_the_only_segment_is_told_behind_the_next_writer_too() {
+    for files_first_max in [500, 0] {
+        let disk = MemDisk::new();
+        let journal = init(&disk);
+        commit(&journal, vec![plan("a", 1)]);
+        commit(&journal, vec![put("plan", "s", json!({"note": CANARY}))]);
+        let segment = at("events/seg-00000000000000000001.jsonl");
+        let old = disk.files()[&segment].clone();
+        redact(&journal).unwrap();
+        disk.tamper(&segment, |bytes| *bytes = old);
+        let settings = heddle_journal::Settings {
+            files_first_max,
+            ..quick()
+        };
+        for seed in 5..8 {
+            let journal = open(&disk, 1, seed).unwrap();
+            let journal = journal.with_settings(settings.clone());
+            assert!(journal.show("plan", "s").is_err(), "{seed}");
+            let told = journal.verify().unwrap();
+            assert!(!told.ok, "{told:#?}");
+            commit(&journal, vec![plan("b", seed)]);
+            assert!(journal.show("plan", "s").is_err(), "{seed}");
+        }
+        let journal = open(&disk, 1, 9).unwrap();
+        let told = journal.verify().unwrap();
+        assert!(told.divergent[0].reason.contains("redact"), "{told:#?}");
+        // Erased again, as it says.
+        let told = redact(&journal).unwrap();
+        assert_eq!(told.redacted.len(), 1);
+        assert!(told.is_clean(), "{told:#?}");
+        journal.accept_gaps("the note is gone").unwrap();
+        assert!(journal.verify().unwrap().ok);
+        for bytes in disk.files().values() {
+            assert!(!String::from_utf8_lossy(bytes).contains("CANARY"));
+        }
+    }
+}

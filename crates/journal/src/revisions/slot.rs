@@ -47,10 +47,17 @@ impl Kept {
         }
     }
 
+    /// It has seen more of the entity than the journal has. What is gone by the very record that the journal has whole was erased there: an
+    /// older copy of its segment was put back (RD-06).
+    pub(crate) fn is_ahead_of(&self, head: &Head) -> bool {
+        let is_erased = self.head.is_deleted && !head.is_deleted && self.head.seq == head.seq;
+        self.head.rev > head.rev || is_erased && self.head.rev == head.rev
+    }
+
     /// As the journal has it, with what an older index knew of its file; one that was ahead stays (never regress).
     pub(super) fn unproven(head: Head, before: Option<Self>) -> Self {
         match before {
-            Some(kept) if kept.head.rev > head.rev => kept,
+            Some(kept) if kept.is_ahead_of(&head) => kept,
             before => Self {
                 head,
                 is_divergent: before.is_none_or(|kept| kept.is_divergent),
