@@ -1,6 +1,7 @@
 //! The budget of a mesh: a contract, the limiter of one process, and one that brokers share.
 
 mod contract;
+mod link;
 mod local;
 mod redis;
 #[cfg(test)]

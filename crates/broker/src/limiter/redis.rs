@@ -8,16 +8,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use heddle_core::ids::{IdKey, MeshId};
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, ConnectionAddr, IntoConnectionInfo as _, RedisError, Script, TlsCertificates};
 
 use super::contract::{Decision, Limiter, LimiterError};
+use super::link::Link;
 use super::local::Budget;
 use crate::authorities::Authorities;
-
-/// How long the server may take; the gate itself gives up a little later.
-const ANSWER_WAIT: Duration = Duration::from_millis(500);
-const CONNECT_WAIT: Duration = Duration::from_millis(500);
 
 /// KEYS[1]: what the keys of this mesh begin with; in braces, so that a cluster keeps them together.
 /// ARGV: the limit, the window in microseconds, microseconds to add to the clock (for tests), then the ids.
@@ -58,7 +54,7 @@ return answers
 pub struct RedisAddressError(String);
 
 pub struct RedisLimiter {
-    connection: ConnectionManager,
+    link: Link,
     script: Script,
     budget: Budget,
     /// What keys begin with; brokers of one database share it.
@@ -80,13 +76,9 @@ impl RedisLimiter {
             None => Client::open(url).map_err(bad)?,
             Some(file) => trusting(url, file)?,
         };
-        let config = ConnectionManagerConfig::new()
-            .set_number_of_retries(0)
-            .set_response_timeout(Some(ANSWER_WAIT))
-            .set_connection_timeout(Some(CONNECT_WAIT));
-        let connection = client.get_connection_manager_lazy(config).map_err(bad)?;
+        let link = Link::new(client).map_err(bad)?;
         Ok(Self {
-            connection,
+            link,
             script: Script::new(CONSUME),
             budget,
             prefix: "heddle:rl".to_owned(),
@@ -97,9 +89,8 @@ impl RedisLimiter {
 
     /// Whether it answers now.
     pub async fn ping(&self) -> Result<(), LimiterError> {
-        let mut connection = self.connection.clone();
-        let asked: Result<String, _> = redis::cmd("PING").query_async(&mut connection).await;
-        asked.map(drop).map_err(|error| failed(&error))
+        let asked = self.link.ping().await;
+        asked.map_err(|error| failed(&error))
     }
 
     #[cfg(not(test))]
@@ -120,7 +111,7 @@ impl RedisLimiter {
             prefix,
             ..Self::open(url, None, budget).unwrap()
         };
-        let mut connection = limiter.connection.clone();
+        let mut connection = limiter.link.now();
         let time: (u64, u64) = redis::cmd("TIME")
             .query_async(&mut connection)
             .await
@@ -150,11 +141,14 @@ impl Limiter for RedisLimiter {
         for key in keys {
             call.arg(key.0.as_slice());
         }
-        let mut connection = self.connection.clone();
-        let answers: Vec<String> = call
-            .invoke_async(&mut connection)
-            .await
-            .map_err(|error| failed(&error))?;
+        let answers = call.invoke_async(&mut self.link.now()).await;
+        let answers: Vec<String> = match answers {
+            Ok(answers) => answers,
+            Err(error) => {
+                self.link.met(&error).await;
+                return Err(failed(&error));
+            }
+        };
         read(&answers, keys.len())
     }
 }
@@ -222,7 +216,7 @@ fn words(error: &RedisError) -> String {
 impl RedisLimiter {
     /// The keys of the window of now and of the one before, of a mesh.
     async fn keys(&self, mesh: MeshId) -> Vec<String> {
-        let mut connection = self.connection.clone();
+        let mut connection = self.link.now();
         let time: (u64, u64) = redis::cmd("TIME")
             .query_async(&mut connection)
             .await
@@ -236,7 +230,7 @@ impl RedisLimiter {
     }
 
     pub(super) async fn remembered_in_two_windows(&self, meshes: u128) -> usize {
-        let mut connection = self.connection.clone();
+        let mut connection = self.link.now();
         let mut count = 0;
         for number in 0..meshes {
             for key in self.keys(crate::test_support::mesh(number)).await {
@@ -252,7 +246,7 @@ impl RedisLimiter {
 
     /// How long the keys of a mesh have to live, in milliseconds; -1 for ever.
     pub(super) async fn lives(&self, number: u128) -> Vec<i64> {
-        let mut connection = self.connection.clone();
+        let mut connection = self.link.now();
         let mut lives = Vec::new();
         for key in self.keys(crate::test_support::mesh(number)).await {
             let mut ask = redis::cmd("PTTL");
@@ -264,7 +258,7 @@ impl RedisLimiter {
     }
 
     pub(super) async fn forget_everything(&self, number: u128) {
-        let mut connection = self.connection.clone();
+        let mut connection = self.link.now();
         for key in self.keys(crate::test_support::mesh(number)).await {
             let mut ask = redis::cmd("DEL");
             let _: i64 = ask.arg(key).query_async(&mut connection).await.unwrap();

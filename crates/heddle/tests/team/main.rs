@@ -5,6 +5,7 @@
 mod support;
 
 mod door_places;
+mod limiter_back;
 mod limiter_tls;
 mod one_address;
 mod ops_files;
