@@ -31,27 +31,15 @@ impl Link {
         now.clone()
     }
 
-    /// Whether it answers now.
-    pub(super) async fn ping(&self) -> RedisResult<()> {
-        let asked: RedisResult<String> = redis::cmd("PING").query_async(&mut self.now()).await;
-        if let Err(error) = &asked {
-            self.anew_unless_lost(error);
-        }
-        asked.map(drop)
-    }
-
-    /// What was answered to anything else may be about the question alone: then it still says who it is.
+    /// To be told of every error. One about the question alone (a server that is full) leaves the way as it is: then the
+    /// server still answers who asks no more than whether it is there.
     pub(super) async fn met(&self, error: &RedisError) {
-        if !error.is_io_error() {
-            let _ = self.ping().await;
-        }
-    }
-
-    fn anew_unless_lost(&self, error: &RedisError) {
         if error.is_io_error() {
             return;
         }
-        if let Ok(anew) = connect(&self.client) {
+        let asked: RedisResult<String> = redis::cmd("PING").query_async(&mut self.now()).await;
+        let is_refused = asked.is_err_and(|error| !error.is_io_error());
+        if is_refused && let Ok(anew) = connect(&self.client) {
             *self.now.lock().unwrap_or_else(PoisonError::into_inner) = anew;
         }
     }

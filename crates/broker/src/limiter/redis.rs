@@ -48,6 +48,9 @@ end
 return answers
 ";
 
+/// A write that leaves nothing behind.
+const PROBE: &str = "redis.call('SET', KEYS[1], ''); redis.call('DEL', KEYS[1])";
+
 /// Why there is no limiter at this address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the limiter's address is not usable: {0}")]
@@ -56,6 +59,7 @@ pub struct RedisAddressError(String);
 pub struct RedisLimiter {
     link: Link,
     script: Script,
+    probe: Script,
     budget: Budget,
     /// What keys begin with; brokers of one database share it.
     prefix: String,
@@ -80,6 +84,7 @@ impl RedisLimiter {
         Ok(Self {
             link,
             script: Script::new(CONSUME),
+            probe: Script::new(PROBE),
             budget,
             prefix: "heddle:rl".to_owned(),
             #[cfg(test)]
@@ -87,10 +92,18 @@ impl RedisLimiter {
         })
     }
 
-    /// Whether it answers now.
+    /// Whether it answers now, and would count: one that is full answers, and counts nothing.
     pub async fn ping(&self) -> Result<(), LimiterError> {
-        let asked = self.link.ping().await;
-        asked.map_err(|error| failed(&error))
+        let mut call = self.probe.prepare_invoke();
+        call.key(format!("{}:ready", self.prefix));
+        let asked: Result<(), _> = call.invoke_async(&mut self.link.now()).await;
+        match asked {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.link.met(&error).await;
+                Err(failed(&error))
+            }
+        }
     }
 
     #[cfg(not(test))]

@@ -17,6 +17,7 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, ORIGIN};
 use hyper::{Method, Request, StatusCode};
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -97,9 +98,12 @@ async fn route(door: &Door, pages: &Pages, request: Request<Incoming>) -> Answer
     if request.method() != Method::POST {
         return Err(no(ErrorCode::MethodNotAllowed, "only POST").next_is("Send a POST."));
     }
+    // A name may have letters that an address writes as bytes.
     let slug = |text: &str| {
-        let name = MeshName::parse(text);
-        name.map_err(|error| no(ErrorCode::InvalidRequest, error.to_string()))
+        let invalid = |why: String| no(ErrorCode::InvalidRequest, why);
+        let text = percent_decode_str(text).decode_utf8();
+        let text = text.map_err(|error| invalid(format!("the name of the mesh: {error}")))?;
+        MeshName::parse(&text).map_err(|error| invalid(error.to_string()))
     };
     let is_operator = caller == Caller::Operator;
     match what {

@@ -151,8 +151,8 @@ pub async fn open_database_for(
 }
 
 const ADDRESS: &str = "Write --database postgres://USER:PASSWORD@HOST:PORT/DATABASE, or put it into \
-    HEDDLE_BROKER_DATABASE; a database elsewhere needs TLS (--database-ca FILE where its certificate is your own), or \
-    sslmode=disable behind the address if the way is protected otherwise.";
+    HEDDLE_BROKER_DATABASE; a database elsewhere needs TLS, and its certificate is verified without any sslmode \
+    (--database-ca FILE where it is your own); or write sslmode=disable behind the address if the way is protected otherwise.";
 
 /// Why the database cannot be used, and what helps.
 fn cannot_use(error: &OpenError) -> CliError {
@@ -161,6 +161,11 @@ fn cannot_use(error: &OpenError) -> CliError {
         OpenError::Unreachable(_) => (
             exit::UNREACHABLE,
             "Start the database, or correct host and port (--database-ca FILE names a certificate of your own); then start again.",
+        ),
+        OpenError::Held(_) => (
+            exit::UNREACHABLE,
+            "Nothing was changed. See who it is (SELECT * FROM pg_stat_activity, pg_locks) and let that session end, or end it \
+             (pg_terminate_backend); then start again.",
         ),
         OpenError::Refused(_) => (
             exit::REFUSED,

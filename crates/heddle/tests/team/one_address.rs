@@ -86,6 +86,14 @@ fn whichever_broker_an_operator_reaches_takes_its_token_and_gives_the_same_answe
         (&here["duplicate"], &there["duplicate"]),
         (&json!(false), &json!(true))
     );
+    // A name with letters that an address writes as bytes.
+    let slug = json!({"slug": "équipe", "kind": "shared_owner"});
+    assert_eq!(pair.post(0, "/api/my/meshes", None, &slug).0, 200);
+    let path = "/api/my/meshes/%C3%A9quipe/invites";
+    let (status, made) = pair.post(1, path, None, &body);
+    assert_eq!(status, 200, "{made}");
+    let (status, refused) = pair.post(1, "/api/my/meshes/%FF/invites", None, &body);
+    assert_eq!(status, 400, "{refused}");
 }
 
 /// What the link says of where the broker is.

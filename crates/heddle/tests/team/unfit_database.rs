@@ -209,3 +209,58 @@ fn a_database_that_answers_no_is_not_one_that_is_away() {
         assert!(!ran.stderr.contains("secret"), "{ran:?}");
     }
 }
+
+/// Somebody looks at the tables with a lock, and forgets to let go: no start waits for that without an end and a word.
+#[test]
+fn tables_that_somebody_holds_are_told_as_that_and_nobody_waits_for_ever() {
+    let (house, database) = (Home::new(), Postgres::start());
+    let url = format!("{}?options=-c%20lock_timeout%3D300ms", database.url());
+    assert_eq!(job(&house, &["migrate"], &url, &[]).code, 0);
+    std::thread::scope(|scope| {
+        let holding = "BEGIN; LOCK TABLE mesh.schema_migration IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(8); COMMIT";
+        scope.spawn(|| database.sql(holding));
+        wait_until("the lock", || {
+            let granted = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND \
+                relation = 'mesh.schema_migration'::regclass";
+            database.sql(granted) == ["1"]
+        });
+        let told = |ran: &Ran| {
+            assert_eq!(ran.code, 5, "{ran:?}");
+            assert!(ran.stderr.contains("another session"), "{ran:?}");
+            assert!(ran.stderr.contains("pg_stat_activity"), "{ran:?}");
+        };
+        for words in ["migrate", "members"] {
+            told(&job(&house, &[words], &url, &[]));
+        }
+        told(&refused(&house, "127.0.0.1:0", &url));
+    });
+    assert_eq!(job(&house, &["members"], &url, &[]).code, 0);
+}
+
+/// A load balancer sends nobody to a broker that can accept nothing.
+#[test]
+fn a_database_that_takes_no_writes_any_more_and_a_limiter_that_is_full_are_not_ready() {
+    let (house, database, redis) = (Home::new(), Postgres::start(), Redis::start());
+    let (url, limiter) = (database.url(), redis.url());
+    let data = house.path().parent().unwrap().join("broker");
+    let more = ["--database", &url, "--limiter", &limiter];
+    let broker = BrokerProcess::start(&house, &data, "127.0.0.1:0", &more);
+    let waits_for = |what: &str| {
+        let (code, page) = broker.page("/readyz", None);
+        code == 503 && page.contains(&format!("[\"{what}\"]"))
+    };
+    let is_ready = || broker.page("/readyz", None).0 == 200;
+    assert!(is_ready());
+    set(&database, "default_transaction_read_only", "on");
+    wait_until("the database", || waits_for("database"));
+    set(&database, "default_transaction_read_only", "off");
+    wait_until("the database to be back", is_ready);
+
+    redis.ask(&["config", "set", "maxmemory", "1"]);
+    wait_until("the limiter", || waits_for("limiter"));
+    redis.ask(&["config", "set", "maxmemory", "0"]);
+    wait_until("the limiter to be back", is_ready);
+    // A look leaves nothing behind.
+    assert_eq!(redis.ask(&["dbsize"]), "0");
+    assert_eq!(broker.terminate(), 0);
+}

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Transaction};
 
 use super::OpenError;
@@ -21,6 +22,7 @@ const STEPS: &[(i64, &str)] = &[
 ];
 
 const LOCK: &str = "SELECT pg_advisory_xact_lock(7264517012874)";
+const LOCK_WAIT: &str = "SET LOCAL lock_timeout = DEFAULT";
 const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_migration (
     version BIGINT NOT NULL PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())";
 const VERSION: &str = "SELECT coalesce(max(version), 0) FROM schema_migration";
@@ -59,7 +61,7 @@ fn known() -> i64 {
 
 /// The version of the tables that are there; none is made.
 pub(super) async fn found(client: &Client, schema: &str) -> Result<i64, OpenError> {
-    let failed = |error: tokio_postgres::Error| OpenError::Unreachable(words(&error));
+    let failed = |error: tokio_postgres::Error| held_or(&error, OpenError::Unreachable);
     let table = format!("{schema}.schema_migration");
     let there = client.query_one(IS_THERE, &[&table]).await;
     let mut version = 0;
@@ -92,7 +94,7 @@ pub(super) async fn current(client: &Client, schema: &str) -> Result<Migrated, O
 /// All steps that are missing, in one transaction: the database is at the old version or at the new one
 /// (LF-35). A newer one is refused.
 pub(super) async fn run(client: &mut Client, schema: &str) -> Result<Migrated, OpenError> {
-    let failed = |error: tokio_postgres::Error| OpenError::Migration(words(&error));
+    let failed = |error: tokio_postgres::Error| held_or(&error, OpenError::Migration);
     let transaction = client.transaction().await.map_err(failed)?;
     let migrated = steps(&transaction, schema).await.map_err(failed)?;
     let known = known();
@@ -106,6 +108,14 @@ pub(super) async fn run(client: &mut Client, schema: &str) -> Result<Migrated, O
     Ok(migrated)
 }
 
+/// Somebody who holds a table is another matter than a database that is away, or that allows too little.
+fn held_or(error: &tokio_postgres::Error, otherwise: fn(String) -> OpenError) -> OpenError {
+    if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
+        return OpenError::Held(words(error));
+    }
+    otherwise(words(error))
+}
+
 async fn steps(
     transaction: &Transaction<'_>,
     schema: &str,
@@ -115,6 +125,8 @@ async fn steps(
         .batch_execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
         .await?;
     transaction.execute(LOCK, &[]).await?;
+    // What else holds a table is nobody who will be done with a step.
+    transaction.batch_execute(LOCK_WAIT).await?;
     let home = format!("CREATE SCHEMA IF NOT EXISTS {schema}; SET LOCAL search_path TO {schema}");
     transaction.batch_execute(&home).await?;
     transaction.batch_execute(VERSIONS).await?;

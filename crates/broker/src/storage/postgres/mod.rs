@@ -80,6 +80,8 @@ use wires::Wires;
 
 /// How long a read may take, whatever the server or the network do.
 const READ_WAIT: Duration = Duration::from_secs(20);
+const TAKES_WRITES: &str =
+    "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
 
 /// For a look at everything: no bound in time, and the plans of a report. IMPORTANT: no loop over loops. A database that was just
 /// restored has no statistics, so its planner takes a mesh for a few rows and would hold all of a table against each row of another.
@@ -145,13 +147,20 @@ impl PostgresStorage {
         self.migrated
     }
 
-    /// Whether the database answers now.
+    /// Whether the database answers now, and would take a write: one that was made a standby takes none.
     pub async fn ping(&self) -> Result<(), StorageError> {
         let client = self.reader().await?;
-        let asked = timeout(READ_WAIT, client.simple_query("SELECT 1")).await;
+        let asked = timeout(READ_WAIT, client.query_one(TAKES_WRITES, &[])).await;
         let asked = asked.map_err(|_| JobError::TimedOut(READ_WAIT.as_secs()))?;
-        asked.map_err(JobError::from)?;
-        Ok(())
+        let takes_writes: bool = asked
+            .and_then(|row| row.try_get(0))
+            .map_err(JobError::from)?;
+        if takes_writes {
+            return Ok(());
+        }
+        let why =
+            "the database is read-only by now: a standby, or default_transaction_read_only is on";
+        Err(StorageError::Unavailable(why.to_owned()))
     }
 
     /// Connections for the tables of the effects, which are no tables of ours; none is open before its use.

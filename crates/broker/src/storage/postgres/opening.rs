@@ -22,6 +22,10 @@ pub enum OpenError {
     Address(String),
     #[error("the database cannot be reached: {0}")]
     Unreachable(String),
+    #[error(
+        "another session of the database holds a lock on the broker's tables, and has not let go of it: {0}"
+    )]
+    Held(String),
     #[error("the database does not let this user in: {0}")]
     Refused(String),
     #[error("there is no such database: {words}")]

@@ -24,7 +24,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Run a broker, apart from any daemon; --mesh names the mesh it makes
+    /// Run a broker, apart from any daemon; --mesh is what its greeting tells homes to call their mesh
     Serve(Box<Serve>),
     /// Bring the tables of a database up to date, as a start would
     Migrate(Database),
