@@ -316,3 +316,20 @@ fn rd_06_an_old_copy_of_the_only_segment_is_told_behind_the_next_writer_too() {
         }
     }
 }
+
+#[test]
+fn rd_01_no_folder_is_too_deep_to_be_searched() {
+    let disk = store();
+    let deep = format!("{}notes.txt", "d/".repeat(60));
+    plant(&disk, &deep, format!("see {CANARY}-3").as_bytes());
+    let journal = open(&disk, 1, 5).unwrap();
+    for _ in 0..2 {
+        let told = redact(&journal).unwrap();
+        let name = at(&deep).display().to_string();
+        assert!(
+            told.leftovers.contains(&name) && !told.is_clean(),
+            "{told:#?}"
+        );
+        assert!(told.unverified.is_empty(), "{told:#?}");
+    }
+}

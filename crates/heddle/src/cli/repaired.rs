@@ -84,10 +84,12 @@ fn files(view: &RepairView) -> String {
 fn logs(view: &RepairView) -> String {
     let mut words = String::new();
     for lost in &view.logs_lost {
-        words.push_str(&format!(
-            "  ! {}. What others have comes back by itself; look at what you said last, and say it again under the same ids\n",
-            text::printable(lost)
-        ));
+        let next = if lost.contains("effects.db") {
+            "Which effects were decided last is not known any more: run none of them again before `heddle status` has said what helps"
+        } else {
+            "What others have comes back by itself; look at what you said last, and say it again under the same ids"
+        };
+        words.push_str(&format!("  ! {}. {next}\n", text::printable(lost)));
     }
     words
 }

@@ -19,7 +19,7 @@ const CODE_ORDER: [usize; 19] = [
     16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15,
 ];
 
-/// The content of every zlib and gzip stream that begins anywhere in these bytes.
+/// The content of every zlib and gzip stream that begins anywhere in these bytes, and of every deflated member of a zip.
 pub(crate) fn streams(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     for (at, pair) in bytes.windows(2).enumerate() {
@@ -36,14 +36,28 @@ pub(crate) fn streams(bytes: &[u8]) -> Vec<Vec<u8>> {
                 Some(head) => head,
                 None => continue,
             },
+            b"PK" => match zip_head(&bytes[at..]) {
+                Some(head) => head,
+                None => continue,
+            },
             _ => continue,
         };
-        let content = inflate(&bytes[at + head..]);
+        let content = inflate(bytes.get(at + head..).unwrap_or_default());
         if content.len() >= 4 {
             found.push(content);
         }
     }
     found
+}
+
+/// What stands before a deflated member of a zip: its name and what else is said of it.
+fn zip_head(bytes: &[u8]) -> Option<usize> {
+    const FIXED: usize = 30;
+    let number =
+        |at: usize| Some(usize::from(*bytes.get(at)?) + 256 * usize::from(*bytes.get(at + 1)?));
+    let is_member = bytes.starts_with(b"PK\x03\x04") && number(8)? == 8;
+    let head = FIXED + number(26)? + number(28)?;
+    (is_member && head <= bytes.len()).then_some(head)
 }
 
 /// A gzip header without the optional fields but the name.
@@ -251,6 +265,18 @@ mod tests {
         let stored = b"\x78\x01\x01\x06\x00\xf9\xffCANARY";
         assert!(streams(stored).contains(&b"CANARY".to_vec()));
         assert!(streams(GZIP).contains(&b"the CANARY".to_vec()));
+    }
+
+    #[test]
+    fn a_deflated_member_of_a_zip_is_read_and_one_that_is_cut_off_is_none() {
+        let mut zip =
+            b"PK\x03\x04\x14\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x05\0\x02\0a.txt__"
+                .to_vec();
+        zip.extend_from_slice(&FIXED[2..]);
+        assert!(streams(&zip).iter().any(|s| s.starts_with(b"the CANARY")));
+        for cut in 0..zip.len() {
+            let _ = streams(&zip[..cut]);
+        }
     }
 
     #[test]

@@ -192,14 +192,27 @@ impl Matcher {
         found
     }
 
-    /// With a look into everything that is deflated.
+    /// With a look into everything that is deflated, and over the ends of lines: base64 is written in lines of 76.
     pub(crate) fn is_anywhere_in(&self, bytes: &[u8]) -> bool {
-        self.is_in(bytes)
+        let is_here = |bytes: &[u8]| {
+            self.is_in(bytes) || in_one_line(bytes).is_some_and(|joined| self.is_in(&joined))
+        };
+        is_here(bytes)
             || (!self.owners.is_empty()
                 && inflate::streams(bytes)
                     .iter()
-                    .any(|content| self.is_in(content)))
+                    .any(|content| is_here(content)))
     }
+}
+
+/// Without the ends of its lines, if it has more than one.
+fn in_one_line(bytes: &[u8]) -> Option<Vec<u8>> {
+    let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
+    let first = bytes.iter().position(is_end)?;
+    if bytes[first..].iter().all(is_end) {
+        return None;
+    }
+    Some(bytes.iter().copied().filter(|byte| !is_end(byte)).collect())
 }
 
 /// Texts of a machine's patterns that are here, each once however often it is found.
@@ -348,6 +361,21 @@ mod tests {
             assert!(matcher.is_anywhere_in(&zlib));
         }
         assert!(!matcher.is_anywhere_in(b"nothing of the kind, however long the text may be"));
+    }
+
+    #[test]
+    fn rd_01_base64_in_lines_is_found_wherever_they_end() {
+        let (matcher, engine) = (matcher(), &base64::engine::general_purpose::STANDARD);
+        for before in ["", "x", "xy", "xyz"] {
+            let text = engine.encode(format!("{before}{CANARY} and more"));
+            for width in 1..40 {
+                for end in ["\n", "\r\n"] {
+                    let lines = text.as_bytes().chunks(width).collect::<Vec<_>>();
+                    let lines = lines.join(end.as_bytes());
+                    assert!(matcher.is_anywhere_in(&lines), "{before} {width}");
+                }
+            }
+        }
     }
 
     /// Bytes of all patterns and the longest of them: the machine has a state for each.

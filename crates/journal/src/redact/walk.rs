@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::error::{At, JournalError};
 use crate::journal::Journal;
 
-/// A store is a few folders deep; a copy of it a few more.
-const DEPTH_MAX: usize = 12;
+/// No path of the system is so deep: whatever is there is looked into.
+const DEPTH_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Walked {

@@ -29,35 +29,47 @@ pub(super) struct Reached {
     pub(super) moved: u32,
 }
 
-/// `None` where nobody can tell: it is half written, or nothing was committed since the log began anew.
+impl Reached {
+    /// Whether a log of these salts was begun after the one that is spoken of: the first of them counts how often.
+    pub(super) fn is_before(&self, salts: [u8; 8]) -> bool {
+        let count = |salts: [u8; 8]| u32::from_be_bytes([salts[0], salts[1], salts[2], salts[3]]);
+        let later = count(salts).wrapping_sub(count(self.salts));
+        (1..=u32::MAX / 2).contains(&later)
+    }
+}
+
+/// `None` where nobody can tell: neither of the two copies is whole, or nothing was committed since the log began anew.
 pub(super) fn read(bytes: &[u8; BYTES]) -> Option<Reached> {
-    let (copy, other) = (&bytes[..COPY_BYTES], &bytes[COPY_BYTES..BACKFILL_AT]);
-    let native = |at: usize| {
-        let mut word = [0; 4];
-        word.copy_from_slice(&bytes[at..at + 4]);
-        u32::from_ne_bytes(word)
+    // The second is written first: where they differ and both are whole, the first says what was said to everybody.
+    let (first, second) = (&bytes[..COPY_BYTES], &bytes[COPY_BYTES..BACKFILL_AT]);
+    let copy = [first, second].into_iter().find(|copy| is_whole(copy))?;
+    let mut salts = [0; 8];
+    salts.copy_from_slice(&copy[32..40]);
+    let reached = Reached {
+        salts,
+        committed: native(copy, 16),
+        moved: native(bytes, BACKFILL_AT),
     };
+    (reached.committed > 0).then_some(reached)
+}
+
+fn is_whole(copy: &[u8]) -> bool {
     let order = if cfg!(target_endian = "big") {
         Order::Big
     } else {
         Order::Little
     };
     let said = Sum {
-        first: native(40),
-        second: native(44),
+        first: native(copy, 40),
+        second: native(copy, 44),
     };
-    let is_whole = copy == other
-        && native(0) == FORMAT
-        && bytes[12] == 1
-        && Sum::default().over(order, &copy[..40]) == said;
-    let mut salts = [0; 8];
-    salts.copy_from_slice(&copy[32..40]);
-    let reached = Reached {
-        salts,
-        committed: native(16),
-        moved: native(BACKFILL_AT),
-    };
-    (is_whole && reached.committed > 0).then_some(reached)
+    native(copy, 0) == FORMAT && copy[12] == 1 && Sum::default().over(order, &copy[..40]) == said
+}
+
+fn native(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_ne_bytes(word)
 }
 
 /// Notes which start of the machine an index belongs to. Where that is not to be had, nothing is lost but the look.

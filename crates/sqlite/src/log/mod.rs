@@ -231,7 +231,11 @@ fn look(database: &Path) -> Found {
         Ok(file) if index::is_of_this_boot(&index) => reached(file),
         _ => None,
     };
-    judge(&read_frames(database, reached.as_ref()), reached)
+    let frames = read_frames(database, reached.as_ref());
+    // An index of before is somebody's, who has put it back: the log has begun anew since.
+    let reached =
+        reached.filter(|reached| !frames.salts.is_some_and(|salts| reached.is_before(salts)));
+    judge(&frames, reached)
 }
 
 fn judge(frames: &Frames, reached: Option<Reached>) -> Found {
