@@ -217,7 +217,13 @@ fn tables_that_somebody_holds_are_told_as_that_and_nobody_waits_for_ever() {
     let url = format!("{}?options=-c%20lock_timeout%3D300ms", database.url());
     assert_eq!(job(&house, &["migrate"], &url, &[]).code, 0);
     std::thread::scope(|scope| {
-        let holding = "BEGIN; LOCK TABLE mesh.schema_migration IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(8); COMMIT";
+        // Until it is told to let go, or for a minute.
+        let holding = "BEGIN; LOCK TABLE mesh.schema_migration IN ACCESS EXCLUSIVE MODE;
+            DO $$ BEGIN FOR turn IN 1..600 LOOP
+                PERFORM pg_sleep(0.1);
+                EXIT WHEN EXISTS (SELECT 1 FROM pg_tables WHERE tablename = 'let_go');
+            END LOOP; END $$;
+            COMMIT";
         scope.spawn(|| database.sql(holding));
         wait_until("the lock", || {
             let granted = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND \
@@ -233,6 +239,7 @@ fn tables_that_somebody_holds_are_told_as_that_and_nobody_waits_for_ever() {
             told(&job(&house, &[words], &url, &[]));
         }
         told(&refused(&house, "127.0.0.1:0", &url));
+        database.sql("CREATE TABLE let_go ()");
     });
     assert_eq!(job(&house, &["members"], &url, &[]).code, 0);
 }
