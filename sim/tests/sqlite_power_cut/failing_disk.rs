@@ -98,6 +98,9 @@ fn reopen_after_failed_sync(at: usize, keep_cache: bool) -> Result<usize, String
     disk.fail_sync_at(at, Times::Once);
     ask(&disk, &database);
     database.stop();
+    // Where the log was moved at other moments than in the run that was counted, there may have been no sync so late: then
+    // it must not be one of what comes now.
+    disk.fail_sync_at(usize::MAX, Times::Once);
 
     let database = open(&disk, Durability::Full).map_err(|error| error.to_string())?;
     for id in 500..503 {
