@@ -4,7 +4,8 @@
 //! answered behind it is gone, and if parts of it were in the file already, the file goes back to a state that never was. So:
 //!
 //! - A frame with one wrong bit is put right where its checksum says which bit that is (`frames`). A frame with more that is
-//!   wrong stays as it is, and what follows it counts: its page is damaged as pages of the file may be, and is told as those.
+//!   wrong stays as it is where the index says that it was written, and what follows it counts: its page is damaged as pages of
+//!   the file may be, and is told as those.
 //! - A log that is shorter than what was committed, by the index that the last process has left (`index`), is told. If all
 //!   of it is in the file already it is set aside, and nothing is lost.
 //!
