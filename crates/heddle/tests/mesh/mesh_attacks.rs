@@ -170,6 +170,61 @@ fn t_20_unsigned_forged_and_replayed_hellos_get_nowhere() {
     assert!(metrics.contains("heddle_broker_hellos_denied_total"));
 }
 
+/// A member that is let in and writes what no Heddle would: a stamp at the end of all numbers, and one that is only far ahead.
+#[test]
+fn lf_06_a_member_whose_ops_carry_2_to_the_63_minus_1_moves_no_clock_and_holds_nothing_up() {
+    let host = host();
+    let key = MemberKey::from_seed([6; 32]);
+    let mallory = enrol(&host, "mallory", &key);
+    let (mut raw, nonce, broker) = host.open();
+    let proof = HelloProof {
+        broker,
+        mesh: host.mesh,
+        member: mallory,
+        nonce,
+    };
+    raw.say(&hello(host.mesh, mallory, Some(proof.sign(&key).into())));
+    assert_eq!(raw.next()["type"], "welcome");
+    let set = json!({"key": "mine", "value": 1});
+    host.daemon.http.post("/v1/state/set", &set).expect(200);
+    let before = clock(&host)["lamport"].as_u64().unwrap();
+    let stamps = [i64::MAX as u64, (1 << 53) - 1, before + 1];
+    for (number, lamport) in stamps.into_iter().enumerate() {
+        raw.say(&op_frame(mallory, number, lamport));
+        let verdicts = raw.next_of("verdicts");
+        assert_eq!(verdicts["items"][0]["verdict"], "created", "{verdicts}");
+    }
+    wait_until("the one that can be right", || {
+        let got = host.daemon.http.get("/v1/state/get?key=theirs");
+        got.status == 200 && got.json()["value"] == 2
+    });
+    let after = clock(&host);
+    assert_eq!(after["sync"]["in_quarantined"], 2, "{after}");
+    assert_eq!(after["lamport"], before + 2, "{after}");
+    let next = json!({"key": "mine", "value": 2});
+    let set = host.daemon.http.post("/v1/state/set", &next).expect(200);
+    assert_eq!(set["stamp"]["lamport"], before + 3, "{set}");
+}
+
+fn clock(host: &Host) -> Value {
+    host.daemon.http.get("/v1/mesh/clock").expect(200)
+}
+
+/// The send of an op `state.set theirs = NUMBER` under that stamp, as it crosses the wire.
+fn op_frame(member: MemberId, number: usize, lamport: u64) -> Value {
+    let id = format!("0000000{number}-0000-4000-8000-000000000000");
+    let op = json!({
+        "v": 1, "op": "state.set", "lamport": lamport, "peer": format!("{member}/one"), "op_id": id,
+        "incarnation": 1, "at": 1, "key": "theirs", "value": number.to_string(),
+    });
+    let envelope = json!({
+        "v": 1, "kind": "op", "destination": {"kind": "log", "ref": "ops"}, "priority": "next",
+        "body": op.to_string(),
+    });
+    let item = json!({"agent": "one", "client_message_id": id, "envelope": envelope});
+    json!({"type": "send", "batch": number, "items": [item]})
+}
+
 #[test]
 fn t_30_a_raw_connection_of_a_revoked_member_is_closed_within_a_second() {
     let host = host();

@@ -233,6 +233,7 @@ fn lf_19_claim_task_is_tentative_and_reverts_when_another_peer_won() {
     for daemon in [&pair.a, &pair.b] {
         let claimed = post(daemon, "/v1/task/claim", json!({"id": id})).expect(200);
         assert_eq!(claimed["task"]["status"], "claimed", "{claimed}");
+        assert_eq!(claimed["tentative"], true, "{claimed}");
     }
     // A warning rides on the agent's next call, which may be one of these.
     let warned = std::cell::Cell::new(0);
@@ -246,6 +247,11 @@ fn lf_19_claim_task_is_tentative_and_reverts_when_another_peer_won() {
     pair.mend();
     wait_until("one holder", || holder(&pair.a) == holder(&pair.b));
     let winner = holder(&pair.a);
+    let task = post(&pair.a, "/v1/task/create", json!({"title": "two"})).expect(200);
+    let claimed = post(&pair.a, "/v1/task/claim", json!({"id": task["task"]["id"]})).expect(200);
+    assert_eq!(claimed["tentative"], Value::Null, "{claimed}");
+    warned.set(warned.get() + claimed["warnings"].as_array().unwrap().len());
+    warned.set(warned.get() + task["warnings"].as_array().unwrap().len());
     let loser = if winner.as_str().unwrap().contains("ann") {
         &pair.b
     } else {

@@ -326,6 +326,32 @@ fn lf_33_a_publish_a_status_and_a_repair_name_a_stamp_that_cannot_be_and_a_task_
     }
 }
 
+/// A row of a task that is gone is in no list, so nobody meets it: only a look tells.
+#[test]
+fn lf_39_a_status_tells_of_a_task_whose_row_or_step_is_lost_and_a_repair_brings_it_back() {
+    for lost in [
+        "DELETE FROM tasks WHERE title = 'write the parser'",
+        "DELETE FROM task_op WHERE instr(body, 'write the parser') > 0",
+    ] {
+        let home = stopped();
+        change(&home, lost);
+        let daemon = home.up();
+        wait_until("the status to tell", || {
+            let status = daemon.http.get("/v1/status").expect(200);
+            let degraded = status["degraded"].to_string();
+            degraded.contains("data.db holds what cannot be read: task ")
+        });
+        daemon.stop();
+        home.cli(&["doctor", "--repair"]).ok();
+        let daemon = home.up();
+        let listed = home.cli(&["task", "list"]).ok().stdout;
+        assert!(listed.contains("write the parser"), "{lost}: {listed}");
+        daemon.stop();
+        let said = home.cli(&["doctor"]).ok().stdout;
+        assert!(said.contains("nothing needs you"), "{lost}: {said}");
+    }
+}
+
 /// One bit of the clock: nothing is called safe that no home would take, and the refusal names the way out that the status names.
 #[test]
 fn lf_06_a_write_under_a_clock_far_ahead_is_refused_with_the_words_of_the_status_and_a_repair_helps()

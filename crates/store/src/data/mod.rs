@@ -50,8 +50,8 @@ pub(crate) use outgoing::queue_published;
 pub use seal::{A_STEP_OF, IS_CHANGED};
 pub(crate) use take::take_in;
 pub(crate) use task::{
-    Refolded, Salvaged, fold_anew as fold_tasks_anew, problems as task_problems,
-    unfolded as unfolded_tasks,
+    Refolded, Salvaged, fold_anew as fold_tasks_anew, lost_part as lost_task_part,
+    problems as task_problems, unfolded as unfolded_tasks,
 };
 
 pub use call::Called;

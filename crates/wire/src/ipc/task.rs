@@ -129,6 +129,9 @@ pub struct TaskAnswer {
     /// Of a claim: this agent held the task already, perhaps in another of its sessions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub already_yours: bool,
+    /// Of a claim: the mesh has others, who may have claimed it before, and the broker is out of reach.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tentative: bool,
     #[serde(default)]
     pub warnings: Vec<WarningView>,
 }

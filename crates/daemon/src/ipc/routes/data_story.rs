@@ -129,6 +129,18 @@ fn verdict(story: &DataStory) -> (&'static str, String) {
 }
 
 async fn outbox(ipc: &Ipc, mesh: &MeshState, op: OpId) -> Result<Option<Box<OutboxRow>>, Problem> {
+    match row_of_op(ipc, mesh, op).await? {
+        Some(row) => Ok(Some(Box::new(told(ipc, &row).await?))),
+        None => Ok(None),
+    }
+}
+
+/// The row that carries an op of this home to the others, where it has one.
+pub(super) async fn row_of_op(
+    ipc: &Ipc,
+    mesh: &MeshState,
+    op: OpId,
+) -> Result<Option<heddle_store::OutboxRow>, Problem> {
     let Ok(id) = ClientMessageId::parse(&op.to_string()) else {
         return Ok(None);
     };
@@ -138,10 +150,7 @@ async fn outbox(ipc: &Ipc, mesh: &MeshState, op: OpId) -> Result<Option<Box<Outb
         agent: None,
     });
     let rows = found.await.map_err(|error| store_problem(&error))?;
-    match rows.first() {
-        Some(row) => Ok(Some(Box::new(told(ipc, row).await?))),
-        None => Ok(None),
-    }
+    Ok(rows.into_iter().next())
 }
 
 /// `@member/agent` where the peer is known, else as it stands in the row.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::OpId;
 use heddle_core::limits::TASK_LEASE_MS_DEFAULT;
+use heddle_core::outbox_status::OutboxStatus;
 use heddle_core::task::lease::left;
 use heddle_core::task::{Blockers, LeaseMs, TaskError, TaskId, TaskText, TaskTitle};
 use heddle_store::{
@@ -16,6 +18,7 @@ use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 
 use super::data::{Asked, Change, Settled, address, stamp_view};
+use super::data_story::row_of_op;
 use super::task_view::{task_id, unknown_task, until, view};
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
@@ -228,6 +231,7 @@ async fn answer(
     };
     let is_claim = change.verb == "task.claim";
     Ok(TaskAnswer {
+        tentative: is_claim && is_tentative(ipc, change.mesh, receipt.stamp.op).await?,
         already_yours: is_claim && fence.is_some_and(|fence| fence != receipt.stamp.lamport),
         task: view(ipc, change.mesh, &row),
         fence,
@@ -240,6 +244,15 @@ async fn answer(
         at: receipt.at.to_rfc3339(),
         warnings: Vec::new(),
     })
+}
+
+/// Whether others may know of a claim before this one: its op is not in the log yet, and nobody can be asked now.
+async fn is_tentative(ipc: &Ipc, mesh: &MeshState, op: OpId) -> Result<bool, Problem> {
+    if !mesh.sync.is_shared() || mesh.is_connected() {
+        return Ok(false);
+    }
+    let row = row_of_op(ipc, mesh, op).await?;
+    Ok(row.is_some_and(|row| row.status != OutboxStatus::Done))
 }
 
 fn refused(

@@ -52,7 +52,16 @@ fn run(session: &Session, given: Value) -> Done {
         })
     });
     let waits_for = answer.task.waits_for;
+    let is_tentative = answer.tentative;
     let mut view = changed(answer)?;
+    if let (true, Some(warnings)) = (is_tentative, view["warnings"].as_array_mut()) {
+        warnings.push(json!({
+            "type": "tentative",
+            "message": "the broker is out of reach: another home may have claimed it first",
+            "next": "Begin, but do nothing that cannot be undone until it is back; a lost claim comes as a warning.",
+        }));
+        view["tentative"] = json!(true);
+    }
     if let (true, Some(warnings)) = (waits_for > 0, view["warnings"].as_array_mut()) {
         warnings.push(json!({
             "type": "task_waits",

@@ -1,9 +1,9 @@
-//! What is wrong with one task, by what mends it.
+//! What is wrong with one task, by what mends it, and which tasks of a mesh have lost a row.
 
 use heddle_core::ids::MeshId;
 use heddle_core::task::TaskId;
 use heddle_core::task::fold::fold_task;
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 
 use super::{fold, row};
 use crate::error::StoreError;
@@ -33,4 +33,48 @@ pub(crate) fn damage(
         row => row?.map(|row| row.task),
     };
     Ok((row != fold_task(&ops)).then_some(TaskDamage::Lost))
+}
+
+/// Tasks that are looked at in one go: each is folded.
+const TASKS_AT_ONCE: usize = 200;
+const IDS: &str = "
+    SELECT task_id FROM tasks WHERE mesh_id = ?1 AND task_id > ?2
+    UNION SELECT task_id FROM task_op WHERE mesh_id = ?1 AND task_id > ?2
+    ORDER BY task_id LIMIT ?3";
+
+/// Some tasks of a mesh, in the order of their ids.
+pub(crate) struct LostPart {
+    /// Those of which a row or a step is gone, though all that is here is what was written. Nobody who lists meets them.
+    pub lost: Vec<TaskId>,
+    pub looked: u64,
+    /// Behind which to go on; none at the end.
+    pub next: Option<TaskId>,
+}
+
+pub(crate) fn lost_part(
+    connection: &Connection,
+    mesh: MeshId,
+    after: TaskId,
+) -> Result<LostPart, StoreError> {
+    let limit = i64::try_from(TASKS_AT_ONCE).unwrap_or(i64::MAX);
+    let mut statement = connection.prepare_cached(IDS)?;
+    let mut rows = statement.query(params![mesh.0.to_bytes(), after.to_bytes(), limit])?;
+    let mut ids = Vec::new();
+    let mut looked = 0;
+    while let Some(row) = rows.next()? {
+        looked += 1;
+        // An id of another length is told of by who looks at cells.
+        let id = row.get_ref(0)?.as_bytes().ok();
+        ids.extend(id.and_then(|id| <[u8; 16]>::try_from(id).ok()));
+    }
+    let ids: Vec<TaskId> = ids.into_iter().map(TaskId::from_bytes).collect();
+    let next = ids.last().copied().filter(|_| looked == TASKS_AT_ONCE);
+    let mut lost = Vec::new();
+    for id in ids {
+        if damage(connection, mesh, id)? == Some(TaskDamage::Lost) {
+            lost.push(id);
+        }
+    }
+    let looked = looked as u64;
+    Ok(LostPart { lost, looked, next })
 }

@@ -35,8 +35,13 @@ pub(super) fn claimed(answer: &TaskAnswer, done: &str) -> String {
             "  it waits for {count} tasks that are not finished: `heddle task show` names them, `heddle task ready` what can be begun\n"
         ),
     };
+    let tentative = if answer.tentative {
+        "  tentative: the broker is out of reach. If another home has claimed it first, it is that one's, and you are told\n"
+    } else {
+        ""
+    };
     format!(
-        "{already}claimed {} {}\n{since}{waits}  yours until {until}, and longer while you are active; fence {fence}\n  next: {done}\n",
+        "{already}claimed {} {}\n{since}{waits}{tentative}  yours until {until}, and longer while you are active; fence {fence}\n  next: {done}\n",
         task.id,
         printable(&task.title),
     )
