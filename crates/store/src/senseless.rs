@@ -122,7 +122,7 @@ fn changed_tasks(connection: &Connection) -> rusqlite::Result<Option<String>> {
     if !has_digests(connection)? {
         return Ok(None);
     }
-    let looked = task_problems(connection, None, u64::MAX).and_then(|mut found| {
+    let looked = task_problems(connection).and_then(|mut found| {
         found.extend(unfolded_tasks(connection)?);
         Ok(found)
     });

@@ -9,7 +9,7 @@ use heddle_core::task::TaskId;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::data::seal::{BY_PLACE, Seal, TASK_OP, is_sealed};
-use crate::data::{OLD_TABLES, OldTable, clock_of, lost_task_part, task_problems};
+use crate::data::{OLD_TABLES, OldTable, bad_task_part, clock_of, task_problems};
 use crate::error::StoreError;
 use crate::schema;
 use crate::stamps;
@@ -164,26 +164,24 @@ impl Store {
                 }
             }
         }
-        let tasks = self.read(move |connection| task_problems(connection, Some(mesh), rows_max));
-        found.extend(tasks.await?.into_iter().map(Unreadable::task));
-        let lost = self.lost_tasks(mesh, rows_max).await?;
-        found.extend(lost.into_iter().map(Unreadable::task));
+        let tasks = self.bad_tasks(mesh, rows_max).await?;
+        found.extend(tasks.into_iter().map(Unreadable::task));
         Ok(found)
     }
 
-    /// Tasks of which a row or a step is gone: nobody who reads meets what is not there.
-    async fn lost_tasks(&self, mesh: MeshId, rows_max: u64) -> Result<Vec<TaskId>, StoreError> {
-        let mut lost = Vec::new();
+    /// Tasks that are not what their steps make them. One whose row is gone is met by nobody who lists.
+    async fn bad_tasks(&self, mesh: MeshId, rows_max: u64) -> Result<Vec<TaskId>, StoreError> {
+        let mut bad = Vec::new();
         let mut looked = 0;
         let mut after = Some(TaskId::from_bytes([0; 16]));
         while let Some(from) = after.filter(|_| looked < rows_max) {
-            let part = self.read(move |connection| lost_task_part(connection, mesh, from));
+            let part = self.read(move |connection| bad_task_part(connection, mesh, from));
             let part = part.await?;
             looked += part.looked;
-            lost.extend(part.lost);
+            bad.extend(part.bad);
             after = part.next;
         }
-        Ok(lost)
+        Ok(bad)
     }
 
     /// Rows that are not what was written and stand under no mesh of this home.
@@ -311,7 +309,7 @@ pub(crate) fn all_unreadable(connection: &Connection) -> Result<Vec<Unreadable>,
 pub(crate) fn all_strays(connection: &Connection) -> Result<Vec<Unreadable>, StoreError> {
     let mut found = strays(connection)?;
     found.extend(stray_steps(connection)?);
-    for id in task_problems(connection, None, u64::MAX)? {
+    for id in task_problems(connection)? {
         let (id, of) = (id.to_bytes(), Unreadable::task(id));
         if connection.prepare_cached(HAS_NO_MESH)?.exists([id])? {
             found.push(of);

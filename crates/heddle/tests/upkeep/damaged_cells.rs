@@ -352,6 +352,41 @@ fn lf_39_a_status_tells_of_a_task_whose_row_or_step_is_lost_and_a_repair_brings_
     }
 }
 
+/// Its steps are what was written, so that nothing is lost with the row.
+#[test]
+fn lf_39_a_task_whose_row_is_lost_is_told_by_who_asks_for_it_and_mended_by_its_next_step() {
+    let home = stopped();
+    let raw = rusqlite::Connection::open(home.path().join("data.db")).unwrap();
+    let id: Vec<u8> = raw
+        .query_row(
+            "SELECT task_id FROM tasks WHERE title = 'write the parser'",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    drop(raw);
+    let id = heddle_core::ids::OpId::from_bytes(id.try_into().unwrap()).to_string();
+    change(&home, "DELETE FROM tasks WHERE title = 'write the parser'");
+    let daemon = home.up();
+    let shown = home.cli(&["task", "show", &id]);
+    assert_eq!(shown.code, 1, "{}", shown.stderr);
+    assert!(
+        shown.stderr.contains("is not what was written here"),
+        "{}",
+        shown.stderr
+    );
+    assert!(
+        shown.stderr.contains("a task is mended by its next step"),
+        "{}",
+        shown.stderr
+    );
+    home.cli(&["task", "claim", &id]).ok();
+    let listed = home.cli(&["task", "list"]).ok().stdout;
+    assert!(listed.contains("write the parser"), "{listed}");
+    daemon.stop();
+    home.cli(&["doctor"]).ok();
+}
+
 /// One bit of the clock: nothing is called safe that no home would take, and the refusal names the way out that the status names.
 #[test]
 fn lf_06_a_write_under_a_clock_far_ahead_is_refused_with_the_words_of_the_status_and_a_repair_helps()

@@ -50,7 +50,7 @@ pub(crate) use outgoing::queue_published;
 pub use seal::{A_STEP_OF, IS_CHANGED};
 pub(crate) use take::take_in;
 pub(crate) use task::{
-    Refolded, Salvaged, fold_anew as fold_tasks_anew, lost_part as lost_task_part,
+    Refolded, Salvaged, bad_part as bad_task_part, fold_anew as fold_tasks_anew,
     problems as task_problems, unfolded as unfolded_tasks,
 };
 

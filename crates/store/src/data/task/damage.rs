@@ -1,4 +1,4 @@
-//! What is wrong with one task, by what mends it, and which tasks of a mesh have lost a row.
+//! What is wrong with one task, by what mends it, and which tasks of a mesh are damaged.
 
 use heddle_core::ids::MeshId;
 use heddle_core::task::TaskId;
@@ -11,7 +11,7 @@ use crate::error::StoreError;
 /// None of them is served as somebody's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskDamage {
-    /// Its row or its record is not what was folded from its steps. Those are what was written, so its next step mends it.
+    /// Its row or its record is gone, or not what was folded from its steps. Those are what was written, so its next step mends it.
     Row,
     /// One of its steps is not what was written. Only a repair, or the log of a shared mesh, has it.
     Step,
@@ -32,7 +32,11 @@ pub(crate) fn damage(
         Err(StoreError::Corrupt(_)) => return Ok(Some(TaskDamage::Row)),
         row => row?.map(|row| row.task),
     };
-    Ok((row != fold_task(&ops)).then_some(TaskDamage::Lost))
+    let made = fold_task(&ops);
+    if row.is_none() && made.is_some() {
+        return Ok(Some(TaskDamage::Row));
+    }
+    Ok((row != made).then_some(TaskDamage::Lost))
 }
 
 /// Tasks that are looked at in one go: each is folded.
@@ -43,19 +47,19 @@ const IDS: &str = "
     ORDER BY task_id LIMIT ?3";
 
 /// Some tasks of a mesh, in the order of their ids.
-pub(crate) struct LostPart {
-    /// Those of which a row or a step is gone, though all that is here is what was written. Nobody who lists meets them.
-    pub lost: Vec<TaskId>,
+pub(crate) struct BadPart {
+    /// Those whose row, record or steps are gone, or whose row is not what was written. A step that is not is another look's.
+    pub bad: Vec<TaskId>,
     pub looked: u64,
     /// Behind which to go on; none at the end.
     pub next: Option<TaskId>,
 }
 
-pub(crate) fn lost_part(
+pub(crate) fn bad_part(
     connection: &Connection,
     mesh: MeshId,
     after: TaskId,
-) -> Result<LostPart, StoreError> {
+) -> Result<BadPart, StoreError> {
     let limit = i64::try_from(TASKS_AT_ONCE).unwrap_or(i64::MAX);
     let mut statement = connection.prepare_cached(IDS)?;
     let mut rows = statement.query(params![mesh.0.to_bytes(), after.to_bytes(), limit])?;
@@ -69,12 +73,13 @@ pub(crate) fn lost_part(
     }
     let ids: Vec<TaskId> = ids.into_iter().map(TaskId::from_bytes).collect();
     let next = ids.last().copied().filter(|_| looked == TASKS_AT_ONCE);
-    let mut lost = Vec::new();
+    let mut bad = Vec::new();
     for id in ids {
-        if damage(connection, mesh, id)? == Some(TaskDamage::Lost) {
-            lost.push(id);
+        match damage(connection, mesh, id)? {
+            Some(TaskDamage::Row | TaskDamage::Lost) => bad.push(id),
+            Some(TaskDamage::Step) | None => {}
         }
     }
     let looked = looked as u64;
-    Ok(LostPart { lost, looked, next })
+    Ok(BadPart { bad, looked, next })
 }

@@ -165,15 +165,15 @@ fn fold_ops(
     }
 }
 
-/// The row of a task that is about to be changed. One that is not what was folded is folded anew, as long as its steps are
-/// what was written.
+/// The row of a task that is about to be changed. One that is not what was folded, or gone, is folded anew, as long as its steps
+/// are what was written.
 pub(super) fn standing(
     connection: &Connection,
     mesh: MeshId,
     id: TaskId,
 ) -> Result<Option<TaskRow>, StoreError> {
     match row::whole(connection, mesh, id) {
-        Err(StoreError::Corrupt(_)) => {
+        Ok(None) | Err(StoreError::Corrupt(_)) => {
             fold(connection, mesh, id)?;
             row::one(connection, mesh, id)
         }

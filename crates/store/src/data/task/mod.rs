@@ -20,7 +20,7 @@ pub(crate) use anew::{Refolded, Salvaged, fold_anew, unfolded};
 pub(crate) use backfill::backfill;
 pub use change::{NewTask, TaskRefusal, TaskStop, TaskWish};
 pub use damage::TaskDamage;
-pub(crate) use damage::{damage, lost_part};
+pub(crate) use damage::{bad_part, damage};
 pub(crate) use fold::{take, take_own};
 pub use lease::HeldTask;
 pub(crate) use page::dump;

@@ -2,13 +2,15 @@
 
 use heddle_core::ids::{MeshId, OpId};
 use heddle_core::lamport::PeerId;
-use heddle_core::task::fold::TaskEvent;
+use heddle_core::task::fold::{TaskEvent, fold_task};
 use heddle_core::task::{EventKind, TaskId, TaskStatus};
 use rusqlite::{Connection, Row, params};
 use serde_json::{Value, json};
 
+use super::fold;
 use super::row::{self, TaskRow, task_columns, task_tables};
 use crate::cells::Cells;
+use crate::data::seal::changed;
 use crate::error::StoreError;
 use crate::store::Store;
 use crate::unreadable::LeftOut;
@@ -79,8 +81,15 @@ impl Store {
         mesh: MeshId,
         id: TaskId,
     ) -> Result<Option<TaskRow>, StoreError> {
-        self.read(move |connection| row::whole(connection, mesh, id))
-            .await
+        self.read(move |connection| {
+            let found = row::whole(connection, mesh, id)?;
+            let is_lost = found.is_none() && fold_task(&fold::ops(connection, mesh, id)?).is_some();
+            if is_lost {
+                return Err(changed("tasks", &id.to_bytes()));
+            }
+            Ok(found)
+        })
+        .await
     }
 }
 

@@ -192,23 +192,15 @@ fn waits_for(connection: &Connection, mesh: MeshId, row: &TaskRow) -> Result<u64
     Ok(count)
 }
 
-const ROWS: &str = "SELECT mesh_id, task_id FROM tasks ORDER BY place LIMIT ?1";
+const ROWS: &str = "SELECT mesh_id, task_id FROM tasks ORDER BY place";
 
-/// Tasks whose row or record is not what was folded, among the first `rows_max`.
-pub(crate) fn problems(
-    connection: &Connection,
-    mesh: Option<MeshId>,
-    rows_max: u64,
-) -> Result<Vec<TaskId>, StoreError> {
+/// Tasks whose row or record is not what was folded.
+pub(crate) fn problems(connection: &Connection) -> Result<Vec<TaskId>, StoreError> {
     let mut statement = connection.prepare_cached(ROWS)?;
-    let limit = i64::try_from(rows_max).unwrap_or(i64::MAX);
-    let mut rows = statement.query([limit])?;
+    let mut rows = statement.query([])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         let of = MeshId(ulid::Ulid::from_bytes(row.get(0)?));
-        if mesh.is_some_and(|mesh| mesh != of) {
-            continue;
-        }
         let id = OpId::from_bytes(row.get(1)?);
         match whole(connection, of, id) {
             Ok(_) => {}
