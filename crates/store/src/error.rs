@@ -41,7 +41,7 @@ fn hint(error: &OpenError) -> &'static str {
             "; nothing was changed, and the Heddle of before still reads it. Free as much room as the file takes and start again"
         }
         OpenError::Migration { .. } => {
-            "; the step was taken back whole, and the file is as it was before. Free some disk space and start again; `heddle doctor --rollback-migration NUMBER` says what the file holds"
+            "; the step was taken back whole, and the file is as it was before, for the Heddle of before to read. If the disk is full, free some and start again; `heddle doctor --rollback-migration NUMBER` says what the file holds"
         }
         _ => "",
     }

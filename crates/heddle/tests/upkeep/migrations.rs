@@ -37,6 +37,9 @@ fn lf_35_a_migration_that_fails_is_taken_back_whole_and_the_way_on_is_said() {
         said.contains("heddle doctor --rollback-migration"),
         "{said}"
     );
+    let status = home.cli(&["status"]).ok().stdout;
+    let wanted = format!("the last one stopped: it could not take migration {newest}");
+    assert!(status.contains(&wanted), "{status}");
     let raw = Connection::open(&data).unwrap();
     assert_eq!(version(&raw), newest - 1, "the step is not there in part");
     let kept: String = raw

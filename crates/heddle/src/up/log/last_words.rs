@@ -46,12 +46,25 @@ fn of_lines(tail: &str) -> Option<LastWords> {
                     starts_again: fields["starts_again"] != false,
                 });
             }
+            Some("a migration failed") => return failed_migration(&line["fields"]),
             // A later daemon worked, and ended otherwise.
             Some("connected" | "asked to stop") => return None,
             _ => {}
         }
     }
     None
+}
+
+/// A start that did not get as far as to be a daemon.
+fn failed_migration(fields: &Value) -> Option<LastWords> {
+    let (number, name) = (fields["migration"].as_u64()?, fields["name"].as_str()?);
+    let error = fields["error"].as_str()?;
+    Some(LastWords {
+        why: printable(&format!(
+            "it could not take migration {number} ({name}): {error}; the file is as it was before, for the Heddle of before to read"
+        )),
+        starts_again: true,
+    })
 }
 
 #[cfg(test)]
