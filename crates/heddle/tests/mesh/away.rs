@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use support::{Daemon, wait_until};
+use support::{Daemon, wait_until, wait_until_within};
 
 /// Less than an answer of the broker is waited for elsewhere, and far more than a busy machine needs.
 const SOON: Duration = Duration::from_secs(7);
@@ -81,4 +81,35 @@ fn lf_19_a_start_does_not_wait_for_a_broker_that_is_away() {
     wait_until("the broker that is back", || {
         daemon.http.get("/v1/status").expect(200)["connected"] == true
     });
+}
+
+/// Its connection is open for a while yet. From when the status says that it does not answer, nothing else may speak as if it did.
+#[test]
+fn lf_19_behind_a_broker_that_hangs_every_door_says_offline_and_a_claim_is_tentative() {
+    let team = Team::new();
+    let ann = team.member("ann");
+    let a = ann.up();
+    let made = post(&a, "/v1/task/create", "ann", json!({"title": "held up"}));
+    let task = made["task"]["id"].as_str().unwrap().to_owned();
+    let clock = || a.http.get("/v1/mesh/clock?mesh=team").expect(200);
+    wait_until("the op to be sent", || {
+        clock()["sync"]["out_waiting"] == 0 && clock()["sync_state"] != "offline"
+    });
+
+    let broker = Pid::from_child(&team.broker.as_ref().unwrap().child);
+    kill_process(broker, Signal::STOP).unwrap();
+    let change = json!({"key": "asks", "value": 1});
+    post(&a, "/v1/state/set", "ann", change);
+    let connected = || a.http.get("/v1/status").expect(200)["meshes"][1]["connected"].clone();
+    wait_until_within(Duration::from_secs(30), "the status to tell", || {
+        connected() == false
+    });
+    let claimed = post(&a, "/v1/task/claim", "ann", json!({ "id": task }));
+    let (state, info) = (clock(), a.http.get("/v1/mesh/info?mesh=team").expect(200));
+    let still = connected();
+    kill_process(broker, Signal::CONT).unwrap();
+    assert_eq!(still, false, "it was told of while it hung");
+    assert_eq!(claimed["tentative"], true, "{claimed}");
+    assert_eq!(state["sync_state"], "offline", "{state}");
+    assert_eq!(info["connected"], false, "{info}");
 }

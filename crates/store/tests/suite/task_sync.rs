@@ -202,6 +202,23 @@ async fn lf_24_the_local_loser_of_a_claim_is_told_once_with_both_sides() {
 }
 
 #[tokio::test]
+async fn lf_24_a_claim_that_was_repeated_while_it_seemed_to_hold_is_lost_once() {
+    let fixture = Fixture::new().with_mesh().await;
+    let task = fixture.add("t", &[]).await;
+    let mine = fresh(fixture.step("ann", "c1", task, claim()).await).stamp;
+    for id in ["c2", "c3"] {
+        let again = fresh(fixture.step("ann", id, task, claim()).await);
+        assert_eq!(again.note["fence"], mine.lamport, "it is the same claim");
+    }
+    let theirs = fixture.remote(mine.lamport, "!/bob", task, remote_claim());
+    fixture.take_remote(&theirs).await;
+    let events = [("bob", "claimed"), ("ann", "superseded")];
+    let events = events.map(|(by, kind)| (by.to_owned(), kind));
+    assert_eq!(fixture.events(task).await, events);
+    assert_eq!(fixture.warned("ann").await.len(), 1);
+}
+
+#[tokio::test]
 async fn lf_23_a_late_claim_and_a_cancelled_one_are_told_and_a_loss_undone_is_not() {
     let fixture = Fixture::new().with_mesh().await;
     // Finished elsewhere before the claim.

@@ -42,7 +42,7 @@ fn view(mesh: &MeshState) -> MeshView {
         member: mesh.mesh.member_name.to_string(),
         member_id: mesh.mesh.member.to_string(),
         broker: mesh.broker(),
-        connected: mesh.is_connected(),
+        connected: mesh.is_answering(),
     }
 }
 

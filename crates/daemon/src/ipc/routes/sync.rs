@@ -64,7 +64,7 @@ pub(super) async fn view(shared: &Shared, mesh: &MeshState) -> Result<SyncView, 
     let seen = mesh.sync.view();
     let state = match seen.state {
         _ if !head.kind.is_shared() => SyncState::Local,
-        _ if !mesh.is_connected() => SyncState::Reconnecting,
+        _ if !mesh.is_answering() => SyncState::Reconnecting,
         _ if head.paused => SyncState::Paused,
         state => state,
     };

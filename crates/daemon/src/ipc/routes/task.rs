@@ -248,7 +248,7 @@ async fn answer(
 
 /// Whether others may know of a claim before this one: its op is not in the log yet, and nobody can be asked now.
 async fn is_tentative(ipc: &Ipc, mesh: &MeshState, op: OpId) -> Result<bool, Problem> {
-    if !mesh.sync.is_shared() || mesh.is_connected() {
+    if !mesh.sync.is_shared() || mesh.is_answering() {
         return Ok(false);
     }
     let row = row_of_op(ipc, mesh, op).await?;

@@ -144,11 +144,15 @@ impl Store {
 /// The step, and the claim that it is made under: none for one that begins.
 fn plan(row: &TaskRow, peer: &PeerId, wish: TaskWish) -> Result<(TaskStep, Option<u64>), Verdict> {
     let claim = row.task.claim.as_ref();
-    let own = claim
-        .filter(|claim| claim.by == *peer)
-        .map(|claim| claim.fence);
+    let held = claim.filter(|claim| claim.by == *peer);
+    let own = held.map(|claim| claim.fence);
     let step = match wish {
-        TaskWish::Claim { lease } => TaskStep::Claim { lease },
+        // Who holds it already only goes on (LF-25). Where the claim is lost to one that nobody knows of here, there is then one
+        // loss to tell of, however often it was claimed (LF-24).
+        TaskWish::Claim { lease } => match held.filter(|claim| claim.lease == lease) {
+            Some(claim) => TaskStep::Renew { fence: claim.fence },
+            None => TaskStep::Claim { lease },
+        },
         TaskWish::Release { fence } => TaskStep::Release {
             fence: fence.or(own).ok_or(Verdict::Superseded)?,
         },
