@@ -348,6 +348,47 @@ fn t_64_a_segment_with_a_second_name_is_no_success() {
     assert!(!std::fs::read_to_string(segment).unwrap().contains("CANARY"));
 }
 
+/// What a blob says is what to search for. One that has a second name, or cannot be read, or is gone, is not "no text to search for".
+#[test]
+fn rd_01_the_content_of_a_blob_is_searched_for_or_it_is_told_that_it_was_not() {
+    let large = || {
+        put(
+            "plan",
+            "s",
+            json!({"note": CANARY, "t": "x".repeat(70_000)}),
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join(".heddle");
+    let journal = real(&root, 1);
+    commit(&journal, vec![large()]);
+    // In memory the content has the same hash.
+    let base = MemDisk::new();
+    commit(&init(&base), vec![large()]);
+    let files = base.files();
+    let blob = files
+        .keys()
+        .find(|path| path.starts_with(at("events/blobs")));
+    let name = blob.unwrap().strip_prefix(ROOT).unwrap();
+    let copy = root.join("copy.json");
+    std::fs::hard_link(root.join(name), &copy).unwrap();
+    let told = redact(&journal).unwrap();
+    assert_eq!(told.left.leftovers, [copy.display().to_string()]);
+
+    let name = name.to_str().unwrap();
+    plant(&base, NOTES, CANARY.as_bytes());
+    let unread = base.fork();
+    let shut = open_on(Failing::shut(&unread, at(name)), 5).unwrap();
+    let told = redact(&shut).unwrap();
+    assert!(told.left.unfinished && !told.is_clean(), "{told:#?}");
+    let told = redact(&open(&unread, 1, 6).unwrap()).unwrap();
+    assert!(told.left.unfinished && !told.is_clean(), "{told:#?}");
+    let gone = base.fork();
+    gone.remove(&at(name)).unwrap();
+    let told = redact(&open(&gone, 1, 7).unwrap()).unwrap();
+    assert_eq!((told.lost, told.searched), (1, false), "{told:#?}");
+}
+
 /// A name that is no text was passed over.
 #[cfg(target_os = "linux")]
 #[test]

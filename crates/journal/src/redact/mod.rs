@@ -117,6 +117,9 @@ pub struct Redacted {
     /// Texts that were erased here and that others hold as well: searched for like the short ones.
     #[serde(skip_serializing_if = "crate::restore::is_zero")]
     pub shared: u64,
+    /// Blobs that were gone before they could be erased: nobody knows what they said, and nobody has searched for it.
+    #[serde(skip_serializing_if = "crate::restore::is_zero")]
+    pub lost: u64,
     /// Links that lead out of the store to where nobody has looked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<String>,
@@ -138,6 +141,7 @@ impl Redacted {
             searched: !survey.needles.is_empty(),
             short: survey.needles.short().len() as u64,
             shared: survey.needles.shared().len() as u64,
+            lost: survey.lost,
             keys: job.keys(),
             ..Self::default()
         }
@@ -275,7 +279,7 @@ impl Session<'_> {
         }
         if !is_searched {
             search.all()?;
-            search.found.unfinished = !knows_all;
+            search.found.unfinished = !knows_all || survey.is_blind;
             job.search = Due::Done(search.found.clone());
             // IMPORTANT: on the disk before anything goes that somebody could still learn the content from.
             self.keep_job(&job)?;
@@ -301,6 +305,10 @@ impl Session<'_> {
             self.note(&job, &told)?;
         }
         told.links = search.links;
+        if is_searched {
+            // Erased by the run that was interrupted, which had searched for what they said.
+            told.lost = 0;
+        }
         told.left = journal.all_left(search.found, &search.hidden)?;
         // IMPORTANT: behind the list. Until then the job is all that says what was found.
         self.drop_job()?;

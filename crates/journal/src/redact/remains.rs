@@ -25,7 +25,8 @@ pub struct Remains {
     /// Files that a redaction found and whose own names say some of the content, or are no text: they are noted nowhere.
     #[serde(skip_serializing_if = "crate::restore::is_zero")]
     pub hidden: u64,
-    /// An earlier redaction was interrupted, and what it had erased by then was not searched for; or the list of what was found is damaged.
+    /// Not all that was erased is known, so the rest was not searched for: an earlier redaction was interrupted, a blob is here and cannot be read,
+    /// or the list of what was found is damaged.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unfinished: bool,
 }

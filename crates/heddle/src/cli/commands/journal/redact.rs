@@ -216,7 +216,7 @@ pub(super) fn words(left: &Remains, holds: &str) -> String {
             )
         }),
         left.unfinished.then(|| {
-            "an earlier redaction was interrupted before its search of the store had ended, or the list of what it had found is damaged: what it had erased by then is not known any more, and no file was searched for it".to_owned()
+            "not all that was erased is known, and no file was searched for the rest: a blob of it is here and cannot be read, or an earlier redaction was interrupted before its search of the store had ended, or the list of what it had found is damaged".to_owned()
         }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -272,6 +272,12 @@ fn warnings(told: &Redacted) -> Vec<String> {
             told.short
         ));
     }
+    if told.lost > 0 {
+        all.push(format!(
+            "the content of {} blobs was gone before: nobody knows what it was, and no file was searched for it",
+            told.lost
+        ));
+    }
     if told.shared > 0 {
         all.push(format!(
             "{} of the texts stand in records of others, too: these were searched for only in files that are not the journal's own",
@@ -316,6 +322,8 @@ fn text(told: &Redacted) -> String {
         "only files that are not the journal's own were searched, for all that was erased is short or is held by others, too"
     } else if told.redacted.is_empty() && told.checkpoints.is_empty() && told.blobs == 0 {
         "no file was searched, for nothing of the content is known any more; no file is left that an earlier search had found"
+    } else if told.lost > 0 {
+        "no file was searched, for the content was gone before"
     } else {
         "no file was searched, for what was erased has no text that could be searched for"
     };
