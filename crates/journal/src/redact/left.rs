@@ -257,6 +257,9 @@ impl Journal {
                 Err(error) => Now::Unreadable(error.to_string()),
             });
         }
+        if let Some(bytes) = self.length_of_strange(&left.path) {
+            return Ok(Now::There(bytes));
+        }
         let bytes = match self.disk().look(&path, PARKED_LOG_BYTES_MAX) {
             Ok(Looked::File(bytes)) => bytes,
             Ok(Looked::Folder | Looked::Nothing) => return Ok(Now::Gone),
@@ -274,6 +277,15 @@ impl Journal {
             return Ok(Now::Level);
         }
         Ok(Now::There(bytes.len() as u64))
+    }
+
+    /// Of a plain file that is no projection and can be read: no more of it is asked for, however long it is.
+    fn length_of_strange(&self, inside: &Path) -> Option<u64> {
+        let path = self.layout.root().join(inside);
+        let bytes = self.disk().len(&path).ok().flatten()?;
+        let is_strange = !path.starts_with(self.layout.entities());
+        let is_read = || self.disk().read_at(&path, 0, 1).is_ok();
+        (is_strange && bytes <= PARKED_LOG_BYTES_MAX && is_read()).then_some(bytes)
     }
 
     /// A projection, to the byte what the journal would write: it holds nothing that the records do not.
