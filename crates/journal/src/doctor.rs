@@ -130,7 +130,7 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
             "cp -a .heddle .heddle.copy",
         ),
     ];
-    let last: [Row; 3] = [
+    let last: [Row; 4] = [
         (
             counters.checkpoints_rejected > 0,
             "a checkpoint is not sound and is not used".to_owned(),
@@ -140,6 +140,14 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
             !told.ok,
             format!("{} records contradict the rules", counters.errors()),
             "heddle journal log",
+        ),
+        (
+            told.redactions_open > 0,
+            format!(
+                "redactions have left {} files or places that nobody has said to have looked at",
+                told.redactions_open
+            ),
+            "heddle doctor redact --left",
         ),
         (
             wait_p95_us > WAIT_P95_US_MAX,
@@ -175,6 +183,7 @@ mod tests {
             behind: Vec::new(),
             counters,
             lost_base: None,
+            redactions_open: 0,
             warnings: Vec::new(),
         }
     }
@@ -190,7 +199,12 @@ mod tests {
             checkpoints_rejected: 1,
             ..Counters::default()
         };
+        let open = Verified {
+            redactions_open: 2,
+            ..told(Counters::default(), 0, true)
+        };
         let cases = [
+            (open, Mode::Dual, 300_000, "redactions have left 2"),
             (told(Counters::default(), 0, true), Mode::Off, 0, "off"),
             (told(damaged, 3, false), Mode::Primary, 0, "2 lines"),
             (

@@ -12,6 +12,7 @@ use crate::disk::{Disk, read_if_there, replace};
 use crate::error::{At, JournalError};
 use crate::format::{ROOM_BYTES_MAX, ROOM_FROM_BYTES, SEGMENT_ROLL_BYTES, WHO_BYTES_MAX};
 use crate::layout::Layout;
+use crate::redact::Ended;
 use crate::registry::Registry;
 use crate::{checkpoint, meta, segments};
 
@@ -78,6 +79,8 @@ struct Config {
     mode: Mode,
 }
 
+type Ear = Box<dyn Fn(&Ended) + Send + Sync>;
+
 pub struct Journal {
     pub(crate) world: World,
     pub(crate) layout: Layout,
@@ -91,6 +94,8 @@ pub struct Journal {
     pub(crate) line: std::sync::Mutex<()>,
     /// What a reader moved aside: told by the door, which alone speaks to people.
     pub(crate) aside: std::sync::Mutex<Vec<String>>,
+    /// Told of a redaction that was interrupted and ended here: by the door, as above.
+    ended: Option<Ear>,
     /// Every witness was asked, and none knew of a loss: from then on those that cost nothing are.
     looked: std::sync::atomic::AtomicBool,
     /// Looked up once: a folder does not move to another file system while it is open.
@@ -193,6 +198,7 @@ impl Journal {
             who,
             line: std::sync::Mutex::new(()),
             aside: std::sync::Mutex::default(),
+            ended: None,
             looked: std::sync::atomic::AtomicBool::new(false),
             network: std::sync::OnceLock::new(),
         };
@@ -240,6 +246,19 @@ impl Journal {
     pub fn with_registry(mut self, registry: Registry) -> Self {
         self.registry = Arc::new(registry);
         self
+    }
+
+    /// Who hears of a redaction that a crash interrupted and that a call of this journal has ended, whatever that call was for.
+    #[must_use]
+    pub fn with_ear(mut self, ear: impl Fn(&Ended) + Send + Sync + 'static) -> Self {
+        self.ended = Some(Box::new(ear));
+        self
+    }
+
+    pub(crate) fn tell_ended(&self, ended: &Ended) {
+        if let Some(ear) = &self.ended {
+            ear(ended);
+        }
     }
 
     pub fn writer(&self) -> &str {

@@ -85,7 +85,7 @@ pub use mutate::{Change, Committed, Receipt};
 pub use page::{Page, Summary};
 pub use quarantine::Quarantined;
 pub use read::{Freshness, Shown};
-pub use redact::{Redacted, Target};
+pub use redact::{Ended, LetBe, Redacted, Remains, Target};
 pub use reserve::{Glob, Reservation, Reserved};
 pub use restore::Restored;
 pub use verify::{Cause, Divergence, Verified};

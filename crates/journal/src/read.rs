@@ -31,7 +31,7 @@ pub struct Shown {
     pub note: Option<&'static str>,
 }
 
-const EDITED: &str = "its file differs from the journal, which is shown here: it was edited by hand, or git brought it from another clone. `heddle journal verify` says how to take it in; `heddle journal rebuild` puts the file right and keeps what stood there";
+const EDITED: &str = "its file differs from the journal, which is shown here: it was edited by hand, git brought it from another clone, or its record was lost. `heddle journal verify` says how to take it in; `heddle journal rebuild` puts the file right and keeps what stood there";
 const LOST: &str = "records of the journal are lost, and a newer one may have been among them; `heddle journal verify` says which seqs";
 const NEWER: &str = "the journal has records of a newer heddle, which this one does not understand: a newer revision may be among them; use that one";
 const OFF: &str =
@@ -216,7 +216,8 @@ impl Journal {
             Indexed::Absent | Indexed::Damaged => (all.index, true),
         };
         match shown {
-            Ok(shown) if may_be_newer && shown.note.is_none() => Ok(Shown {
+            // A file that differs differs for that: what it says may be the record that is lost.
+            Ok(shown) if may_be_newer && matches!(shown.note, None | Some(EDITED)) => Ok(Shown {
                 note: Some(LOST),
                 ..shown
             }),
@@ -357,7 +358,7 @@ impl Journal {
             return self.shown(item_type, item_id, entity);
         };
         let is_recorded = entity.is_some_and(|e| self.is_recorded(item_type, &payload, e));
-        let rev = entity.map_or(0, |entity| entity.head.rev);
+        let rev = entity.map_or(0, |e| e.head.rev);
         Ok(Shown {
             item_type: item_type.to_owned(),
             item_id: item_id.to_owned(),

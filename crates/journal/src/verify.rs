@@ -61,6 +61,9 @@ pub struct Verified {
     /// The checkpoint that this clone began with: it is gone, and what it held with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_base: Option<std::path::PathBuf>,
+    /// Places that redactions have left and that no person has let be; one that did not end counts. State equals log all the same.
+    #[serde(skip_serializing_if = "crate::restore::is_zero")]
+    pub redactions_open: u64,
     /// What else a person should know.
     pub warnings: Vec<String>,
 }
@@ -85,6 +88,7 @@ impl Verified {
             behind: Vec::new(),
             counters: Counters::default(),
             lost_base: None,
+            redactions_open: 0,
             warnings: vec![OFF.to_owned()],
         }
     }
@@ -175,6 +179,7 @@ impl Journal {
             behind,
             counters,
             lost_base: self.lost_base(&newest.replay.gaps)?,
+            redactions_open: self.redactions_open(&mut warnings),
             warnings,
         };
         report.ok = report.is_whole();

@@ -23,16 +23,6 @@ fn cloned(disk: &MemDisk) -> MemDisk {
     clone
 }
 
-fn plant(disk: &MemDisk, inside: &str, bytes: &[u8]) {
-    let path = Path::new(ROOT).join(inside);
-    disk.create_dir(path.parent().unwrap()).unwrap();
-    disk.write(&path, bytes).unwrap();
-    disk.sync(&path).unwrap();
-    for folder in path.ancestors().skip(1) {
-        disk.sync_dir(folder).unwrap();
-    }
-}
-
 fn file(disk: &MemDisk, id: &str) -> Value {
     let path = Path::new(ROOT).join(format!("entities/plan/{id}.json"));
     serde_json::from_slice(&disk.read(&path, 1 << 20).unwrap()).unwrap()
@@ -387,7 +377,7 @@ fn rd_01_a_cloned_entity_is_searched_for_where_another_clones_gc_took_the_base_a
             continue;
         };
         assert!(told.searched && told.checkpoints.len() == 3, "{told:?}");
-        assert!(told.leftovers[0].ends_with("x/copy.txt"), "{told:?}");
+        assert!(told.left.leftovers[0].ends_with("x/copy.txt"), "{told:?}");
         assert_eq!(holding(&image), strange);
         let report = open(&image, 2, 9).unwrap().verify().unwrap();
         assert!(report.ok, "{report:#?}");

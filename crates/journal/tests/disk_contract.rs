@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use heddle_journal::disk::{Disk, MemDisk, RealDisk, replace};
+use heddle_journal::disk::{Disk, Looked, MemDisk, RealDisk, replace};
 
 /// Blank room is written into by one at a time, and nothing but newlines is ever written over.
 fn room(disk: &dyn Disk, file: &Path) {
@@ -27,6 +27,21 @@ fn room(disk: &dyn Disk, file: &Path) {
     assert_eq!(disk.read(file, 100).unwrap(), b"one\ntwothree");
     drop(longer);
     disk.remove(file).unwrap();
+}
+
+/// Of a plain file whoever searches is told the same, and of a folder of such names.
+fn looks(disk: &dyn Disk, dir: &Path, file: &Path) {
+    let whole = Looked::File(b"one two three".to_vec());
+    assert_eq!(disk.look(file, 100).unwrap(), whole);
+    for (path, limit, kind) in [
+        (dir.join("absent"), 100, ErrorKind::NotFound),
+        (file.to_owned(), 12, ErrorKind::FileTooLarge),
+    ] {
+        assert_eq!(disk.look(&path, limit).unwrap_err().kind(), kind);
+        assert_eq!(disk.read(&path, limit).unwrap_err().kind(), kind);
+    }
+    assert_eq!(disk.list_all(dir).unwrap(), [("f".into(), false)]);
+    assert_eq!(disk.list_all(&dir.join("absent")).unwrap(), []);
 }
 
 /// Runs the cases in a folder that exists.
@@ -65,10 +80,7 @@ fn contract(disk: &dyn Disk, root: &Path) {
     assert_eq!(first.append(b"three").unwrap(), 5);
     first.sync().unwrap();
     assert_eq!(disk.read(&file, 100).unwrap(), b"one two three");
-    assert_eq!(
-        disk.read(&file, 12).unwrap_err().kind(),
-        ErrorKind::FileTooLarge
-    );
+    looks(disk, &dir, &file);
     assert_eq!(disk.read_at(&file, 4, 3).unwrap(), b"two");
     assert_eq!(disk.read_at(&file, 8, 100).unwrap(), b"three");
     assert_eq!(disk.read_at(&file, 99, 5).unwrap(), b"");

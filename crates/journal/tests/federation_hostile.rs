@@ -39,7 +39,7 @@ fn c15_what_an_origin_erased_is_erased_by_its_peers_and_never_comes_back() {
     let after = export(&a, before.seq_range[1]);
     assert_eq!((after.records, after.redacted), (0, 1));
     let told = import(&b, &after);
-    assert_eq!(told.leftovers, [""; 0]);
+    assert_eq!(told.left.leftovers, [""; 0]);
     let holding = |store: &Store| {
         let files = store.disk.files().into_iter();
         let holds = files.filter(|(_, bytes)| String::from_utf8_lossy(bytes).contains("CANARY"));
@@ -94,7 +94,7 @@ fn c15_an_erasure_reaches_the_images_of_candidates_that_were_closed_or_changed()
         };
         a.journal.redact(&target, "asked for").unwrap();
         let told = import(&b, &export(&a, before.seq_range[1]));
-        assert_eq!(told.leftovers, [""; 0], "{how}");
+        assert_eq!(told.left.leftovers, [""; 0], "{how}");
         assert_eq!(
             told.erased, 1,
             "{how}, {checkpoints}: the candidate alone had it"

@@ -55,6 +55,13 @@ fn is_told(disk: &MemDisk, lost: [u64; 2]) {
         let receipt = &commit(&open(&image, boot, 41).unwrap(), vec![plan("new", 1)])[0];
         assert_eq!(receipt.seq, Some(lost[1] + 1));
         let journal = open(&image, boot, 42).unwrap();
+        // Nor does its note say another cause from then on: the index is level again, and the newer file is not for that edited by hand.
+        let shown = journal.show("plan", "a");
+        let note = shown.map(|shown| shown.note);
+        assert!(
+            !matches!(note, Ok(Some(note)) if !note.contains("are lost")),
+            "boot {boot}: {note:?}"
+        );
         assert_eq!(journal.verify().unwrap().counters.seq_gaps, 1);
         assert_eq!(journal.accept_gaps("the disk").unwrap().accepted, [lost]);
         assert_eq!(journal.verify().unwrap().counters.seq_gaps, 0);

@@ -78,7 +78,7 @@ fn finish(image: &MemDisk, how: &Crash, before: &[(u64, String)], what: &str) {
     let journal = open(image, boot, 79).unwrap();
     let told = journal.redact(&item("plan", "s"), "asked for");
     let told = told.unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert_eq!(told.leftovers, [""; 0], "{what}");
+    assert_eq!(told.left.leftovers, [""; 0], "{what}");
     assert_eq!(holds_canary(image), [""; 0], "{what}: RD-01");
     assert_eq!(identities(image), before, "{what}: RD-02");
     let report = journal.verify().unwrap();

@@ -37,7 +37,7 @@ fn rd_01_an_id_that_holds_the_content_is_erased_with_it() {
         let committed = journal.mutate_once(note(id, CANARY), &key).unwrap();
         committed.finish().unwrap();
         let told = journal.redact(&item("plan", id), "asked for").unwrap();
-        assert_eq!(told.leftovers, [""; 0], "{id}");
+        assert_eq!(told.left.leftovers, [""; 0], "{id}");
     }
     assert_eq!(holding(&disk, CANARY), Vec::<PathBuf>::new());
     // Also one that is too short to be looked for elsewhere.
@@ -76,7 +76,7 @@ fn rd_01_an_id_that_holds_what_another_record_says_is_erased_too() {
     once(delete("plan", "s"), &key("away with"));
     journal.checkpoint().unwrap();
     let told = journal.redact(&item("plan", "s"), "leak").unwrap();
-    assert_eq!(told.leftovers, [""; 0]);
+    assert_eq!(told.left.leftovers, [""; 0]);
     assert_eq!(holding(&disk, "Hunter2"), Vec::<PathBuf>::new());
     let report = journal.verify().unwrap();
     assert!(report.ok, "{report:#?}");

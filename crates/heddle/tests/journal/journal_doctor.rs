@@ -71,6 +71,97 @@ fn rd_01_redact_erases_everywhere_says_what_it_cannot_reach_and_verify_agrees() 
     );
 }
 
+/// The one that met it may have ended before anybody read its answer: every run says so, until a person has looked.
+#[test]
+fn rd_01_a_file_that_could_not_be_read_is_told_by_every_run_until_a_person_lets_it_be() {
+    let repository = Repository::new();
+    repository.run(&["journal", "init"]).ok();
+    repository.append("s", &json!({"note": "CANARY-7f3a9c-4711"}));
+    let notes = repository.write(".heddle/notes.bin", "CANARY-7f3a9c-4711");
+    let length = |bytes: u64| {
+        let file = std::fs::File::options().write(true).open(&notes).unwrap();
+        file.set_len(bytes).unwrap();
+    };
+    // More than anybody reads, and hardly a byte of it on the disk.
+    length(5 << 30);
+    let redact = ["doctor", "redact", "--item", "plan/s", "--reason", "asked"];
+    let told = repository.run(&redact);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stderr.contains("notes.bin ("), "{told:?}");
+    length(18);
+    for ask in [
+        &redact[..],
+        &["doctor", "redact", "--left"],
+        &redact,
+        &["doctor", "redact", "--left"],
+    ] {
+        let told = repository.run(ask);
+        assert_eq!(told.code, 1, "{ask:?}: {told:?}");
+        for word in ["notes.bin", "nobody knows any more", "--let-be FILE"] {
+            assert!(told.stderr.contains(word), "{word}: {told:?}");
+        }
+    }
+    let verified = repository.run(&["journal", "verify"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+    assert!(verified.stdout.contains("heddle doctor redact --left"));
+    let verdict = repository.run(&["doctor", "--verify-journal"]);
+    assert_eq!(verdict.code, 1, "{verdict:?}");
+    assert!(verdict.stderr.contains("redactions have left 1 files"));
+    let other = repository.run(&["doctor", "redact", "--let-be", "journal.json"]);
+    assert_eq!(other.code, 2, "{other:?}");
+    let told = repository.json(&["doctor", "redact", "--let-be", ".heddle/notes.bin"]);
+    assert_eq!(told["let_be"], 1, "{told}");
+    repository.run(&redact).ok();
+    repository.run(&["doctor", "redact", "--left"]).ok();
+    let verdict = repository.json(&["doctor", "--verify-journal"]);
+    assert_eq!(verdict["verdict"], "all is well");
+}
+
+/// B2: what was cut off is gone on with by the same command, which is what its error says; whoever ends it on another way says so.
+#[test]
+fn rd_03_what_goes_on_with_a_redaction_is_said_and_who_ends_it_says_what_became_of_it() {
+    for is_by_verify in [true, false] {
+        let repository = Repository::new();
+        repository.run(&["journal", "init"]).ok();
+        repository.append("s", &json!({"note": "CANARY-7f3a9c-4711"}));
+        repository.write(".heddle/notes.txt", "CANARY-7f3a9c-4711");
+        // It cannot write down what it found: it has begun, and cannot end.
+        let file = repository.at(".heddle/events/leftovers.json");
+        std::fs::create_dir(&file).unwrap();
+        let redact = [
+            "doctor",
+            "redact",
+            "--item",
+            "plan/s",
+            "--reason",
+            "asked for",
+        ];
+        let told = repository.run(&redact);
+        assert_eq!(told.code, 1, "{told:?}");
+        let command = "heddle doctor redact --item plan/s --reason 'asked for'";
+        assert!(told.stderr.contains(command), "{told:?}");
+        assert!(repository.at(".heddle/events/redact.json").exists());
+        std::fs::remove_dir(&file).unwrap();
+        let told = if is_by_verify {
+            repository.run(&["journal", "verify"])
+        } else {
+            repository.run(&redact)
+        };
+        assert_eq!(told.code, i32::from(!is_by_verify), "{told:?}");
+        for word in [
+            "plan/s that was interrupted was ended here: 1 records",
+            "notes.txt",
+            "--left",
+        ] {
+            assert!(told.stderr.contains(word), "{word}: {told:?}");
+        }
+        assert!(!is_by_verify || told.stdout.contains("heddle doctor redact --left"));
+        let told = repository.run(&redact);
+        assert_eq!(told.code, 1, "{told:?}");
+        assert!(told.stderr.contains("notes.txt"), "{told:?}");
+    }
+}
+
 #[test]
 fn t_60_verify_journal_exits_1_on_drift() {
     let repository = Repository::new();

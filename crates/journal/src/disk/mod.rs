@@ -9,16 +9,18 @@
 //! - What `sync` confirmed survives a power cut; a name survives once `sync_dir` of its folder confirmed.
 //! - `rename` is atomic: after a crash the name means the old file or the new one.
 //! - A lock is the kernel's: it ends with the process that holds it, and cannot be taken by force.
-//! - Nothing follows a symbolic link, and nothing but a regular file with one name is opened (T-64).
+//! - Nothing follows a symbolic link, and nothing but a regular file with one name is opened (T-64); but for `look`, by which a redaction
+//!   searches whatever lies in the store.
 
 mod image;
 mod memory;
 mod memory_files;
 mod real;
 
+use std::ffi::OsString;
 use std::fmt::Debug;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use image::Crash;
 pub use memory::{Fault, MemDisk, Op};
@@ -30,6 +32,17 @@ pub struct Entry {
     pub is_dir: bool,
 }
 
+/// What stands under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Looked {
+    File(Vec<u8>),
+    /// A link, and where it says to lead.
+    Link(PathBuf),
+    Folder,
+    /// A pipe, a socket, a device: no bytes lie in it.
+    Nothing,
+}
+
 pub trait Disk: Send + Sync + Debug {
     /// The entries of a folder, sorted; a missing folder is empty. Links and pipes are named, and refused
     /// by whoever opens them.
@@ -38,6 +51,22 @@ pub trait Disk: Send + Sync + Debug {
     fn len(&self, path: &Path) -> io::Result<Option<u64>>;
     /// Up to `limit` bytes; a longer file is an error.
     fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>>;
+    /// The same, for whoever only searches: every name of a file will do, and whatever else stands there is told.
+    /// IMPORTANT: never for a file of the journal's own that is believed or changed (T-64).
+    fn look(&self, path: &Path, limit: u64) -> io::Result<Looked> {
+        self.read(path, limit).map(Looked::File)
+    }
+    /// The place itself, behind all links on the way.
+    fn real(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+    /// The entries of a folder, those included whose names are no text; and whether each is a folder.
+    fn list_all(&self, dir: &Path) -> io::Result<Vec<(OsString, bool)>> {
+        let listed = self.list(dir)?.into_iter();
+        Ok(listed
+            .map(|entry| (entry.name.into(), entry.is_dir))
+            .collect())
+    }
     /// Up to `bytes` from `offset` on; fewer at the end of the file.
     fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>>;
     /// With its parents; one that is there is fine.

@@ -1,13 +1,14 @@
 //! The machine's own disk, opened with care: no links followed, modes 0600 and 0700.
 
+use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use super::{Appender, Disk, Entry, LockGuard, Reader, not_blank, not_plain};
+use super::{Appender, Disk, Entry, LockGuard, Looked, Reader, not_blank, not_plain};
 use crate::lines::is_blank;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -53,6 +54,17 @@ fn open_sized(path: &Path) -> io::Result<(File, u64)> {
     }
 }
 
+/// As long as it was when it was opened: what grows meanwhile is the next look's.
+fn whole(file: File, length: u64, limit: u64) -> io::Result<Vec<u8>> {
+    if length > limit {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+    }
+    let wanted = usize::try_from(length).map_err(io::Error::other)?;
+    let mut bytes = Vec::with_capacity(wanted);
+    file.take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Up to `bytes` from `offset` on.
 fn read_piece(file: &File, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; bytes];
@@ -78,6 +90,15 @@ fn is_no_file(error: &io::Error) -> bool {
 
 impl Disk for RealDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
+        let all = self.list_all(dir)?.into_iter();
+        let named = all.filter_map(|(name, is_dir)| {
+            let name = name.into_string().ok()?;
+            Some(Entry { name, is_dir })
+        });
+        Ok(named.collect())
+    }
+
+    fn list_all(&self, dir: &Path) -> io::Result<Vec<(OsString, bool)>> {
         let entries = match std::fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -86,14 +107,38 @@ impl Disk for RealDisk {
         let mut listed = Vec::new();
         for entry in entries {
             let entry = entry?;
-            let is_dir = entry.file_type()?.is_dir();
-            if let Some(name) = entry.file_name().to_str() {
-                let name = name.to_owned();
-                listed.push(Entry { name, is_dir });
-            }
+            listed.push((entry.file_name(), entry.file_type()?.is_dir()));
         }
-        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        listed.sort();
         Ok(listed)
+    }
+
+    fn look(&self, path: &Path, limit: u64) -> io::Result<Looked> {
+        let file = match options().read(true).open(path) {
+            Ok(file) => file,
+            Err(error) if is_no_file(&error) => {
+                return match std::fs::read_link(path) {
+                    Ok(says) => Ok(Looked::Link(says)),
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                        Ok(Looked::Nothing)
+                    }
+                    Err(error) => Err(error),
+                };
+            }
+            Err(error) => return Err(error),
+        };
+        let metadata = file.metadata()?;
+        if metadata.is_dir() {
+            return Ok(Looked::Folder);
+        }
+        if !metadata.is_file() {
+            return Ok(Looked::Nothing);
+        }
+        whole(file, metadata.len(), limit).map(Looked::File)
+    }
+
+    fn real(&self, path: &Path) -> io::Result<PathBuf> {
+        path.canonicalize()
     }
 
     fn len(&self, path: &Path) -> io::Result<Option<u64>> {
@@ -106,17 +151,8 @@ impl Disk for RealDisk {
     }
 
     fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-        let (mut file, length) = open_sized(path)?;
-        if length > limit {
-            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
-        }
-        let wanted = usize::try_from(length).map_err(io::Error::other)?;
-        let mut bytes = Vec::with_capacity(wanted);
-        // As long as it was when it was opened: what grows meanwhile is the next look's.
-        Read::by_ref(&mut file)
-            .take(length)
-            .read_to_end(&mut bytes)?;
-        Ok(bytes)
+        let (file, length) = open_sized(path)?;
+        whole(file, length, limit)
     }
 
     fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {

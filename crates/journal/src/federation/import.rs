@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::error::JournalError;
 use crate::journal::Journal;
 use crate::notes::{FederationApply, MetaPayload, RedactedId};
-use crate::redact::{Target, Withdrawn};
+use crate::redact::{Remains, Target, Withdrawn};
 use crate::registry::TypeClass;
 use crate::session::Session;
 
@@ -47,23 +47,9 @@ pub struct Imported {
     pub erased: u64,
     /// Locks that were taken.
     pub chunks: u64,
-    /// Files of the store that still hold some of what was erased.
-    pub leftovers: Vec<String>,
-    /// Those that could not be read, with why.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unread: Vec<String>,
-    /// Those that could not be read when an earlier redaction searched them, and can be now.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unverified: Vec<String>,
-    /// Those whose own names say some of what an interrupted redaction erased.
-    #[serde(skip_serializing_if = "crate::restore::is_zero")]
-    pub hidden: u64,
-    /// An earlier redaction was interrupted before its search had ended.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub unfinished: bool,
-    /// Those that an earlier redaction named and that were changed since: they cannot be searched any more.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub changed: Vec<String>,
+    /// What of it is left in this store.
+    #[serde(flatten)]
+    pub left: Remains,
     /// Records of this store's own that say some of what was erased, and were written after it had come here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taken_over: Vec<String>,
@@ -263,16 +249,7 @@ impl Journal {
         for target in targets {
             let reason = format!("erased by its origin {}", header.origin_id);
             let redacted = self.redact(&target, &reason)?;
-            told.leftovers.extend(redacted.leftovers);
-            told.unread.extend(redacted.unread);
-            told.unverified.extend(redacted.unverified);
-            told.changed.extend(redacted.changed);
-            told.hidden += redacted.hidden;
-            told.unfinished |= redacted.unfinished;
-        }
-        for named in [&mut told.leftovers, &mut told.unread] {
-            named.sort();
-            named.dedup();
+            told.left.add(&redacted.left);
         }
         Ok(())
     }

@@ -1,9 +1,36 @@
 //! Looks into deflated bytes: a small decoder that gives what it could read and never fails.
 //!
-//! Only for the verifier of a redaction, which asks whether erased bytes hide in a compressed file.
+//! Only for the verifier of a redaction, which asks whether erased bytes hide in a compressed file. It unpacks no bomb: what lies
+//! beyond its bounds is told as not looked into.
 
-/// Longest output of one stream: a bomb is looked into, not unpacked.
-const OUTPUT_BYTES_MAX: usize = 64 << 20;
+use std::sync::OnceLock;
+
+/// How far anybody looks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Longest output of one stream.
+    pub(crate) stream_bytes: usize,
+    /// Output of all streams of one file together.
+    pub(crate) file_bytes: usize,
+    /// Streams inside of streams: a zip in a gzip is two.
+    pub(crate) depth: usize,
+    /// Up to here a stream without a header is looked for at every byte of a file, behind that at its first alone.
+    pub(crate) raw_bytes: usize,
+}
+
+pub(crate) const BOUNDS: Bounds = Bounds {
+    stream_bytes: 64 << 20,
+    file_bytes: 512 << 20,
+    depth: 4,
+    raw_bytes: 1 << 20,
+};
+
+const _: () = assert!(BOUNDS.stream_bytes <= BOUNDS.file_bytes);
+
+/// Less than this says nothing: a few bytes look like a stream by chance.
+const CONTENT_BYTES_MIN: usize = 4;
+const RAW_BYTES_MIN: usize = 8;
+
 const LENGTH_BASE: [u16; 29] = [
     3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115, 131,
     163, 195, 227, 258,
@@ -19,35 +46,110 @@ const CODE_ORDER: [usize; 19] = [
     16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15,
 ];
 
-/// The content of every zlib and gzip stream that begins anywhere in these bytes, and of every deflated member of a zip.
-pub(crate) fn streams(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut found = Vec::new();
-    for (at, pair) in bytes.windows(2).enumerate() {
-        let head = match pair {
+/// What a look into all streams of a file had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Nothing,
+    Held,
+    /// Nothing as far as it went, and there is more.
+    Beyond,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Zlib,
+    Gzip,
+    Zip,
+}
+
+/// Whether the content of a stream holds it: of every zlib and gzip stream that begins anywhere in these bytes, of every deflated member of
+/// a zip, of what lies in these in turn, and of what is deflated without a header.
+pub(crate) fn look(bytes: &[u8], bounds: Bounds, holds: &mut dyn FnMut(&[u8]) -> bool) -> Seen {
+    let mut look = Look {
+        bounds,
+        room: bounds.file_bytes,
+        is_beyond: false,
+        holds,
+    };
+    if look.streams(bytes, 1) || look.raw(bytes) {
+        Seen::Held
+    } else if look.is_beyond {
+        Seen::Beyond
+    } else {
+        Seen::Nothing
+    }
+}
+
+struct Look<'h> {
+    bounds: Bounds,
+    room: usize,
+    is_beyond: bool,
+    holds: &'h mut dyn FnMut(&[u8]) -> bool,
+}
+
+impl Look<'_> {
+    fn streams(&mut self, bytes: &[u8], depth: usize) -> bool {
+        for (at, head, kind) in heads(bytes) {
+            let stream = bytes.get(at + head..).unwrap_or_default();
+            let content = self.inflate(stream);
+            if content.bytes.len() < CONTENT_BYTES_MIN {
+                continue;
+            }
+            if depth > self.bounds.depth {
+                // A zlib header is two bytes that stand anywhere by chance: there the checksum says whether it is one.
+                self.is_beyond |= kind != Kind::Zlib || content.is_as_summed(stream);
+                continue;
+            }
+            self.is_beyond |= content.end == End::Full;
+            if (self.holds)(&content.bytes) || self.streams(&content.bytes, depth + 1) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Where a text ends a stream without a header cannot begin.
+    fn raw(&mut self, bytes: &[u8]) -> bool {
+        if std::str::from_utf8(bytes).is_ok() {
+            return false;
+        }
+        let places = if bytes.len() <= self.bounds.raw_bytes {
+            bytes.len()
+        } else {
+            1
+        };
+        (0..places).any(|at| {
+            let content = self.inflate(&bytes[at..]);
+            self.is_beyond |= content.end == End::Full;
+            content.bytes.len() >= RAW_BYTES_MIN && (self.holds)(&content.bytes)
+        })
+    }
+
+    fn inflate(&mut self, bytes: &[u8]) -> Content {
+        let content = inflate(bytes, self.bounds.stream_bytes.min(self.room));
+        self.room = self.room.saturating_sub(content.bytes.len());
+        content
+    }
+}
+
+/// Where a stream with a header may begin, how long that is, and of which kind.
+fn heads(bytes: &[u8]) -> impl Iterator<Item = (usize, usize, Kind)> + '_ {
+    bytes.windows(2).enumerate().filter_map(move |(at, pair)| {
+        let (head, kind) = match pair {
             // zlib: method 8, window up to 32 KB, and a header that divides by 31.
             [cmf, flg]
                 if cmf & 0x0f == 8
                     && cmf >> 4 <= 7
                     && (u16::from(*cmf) * 256 + u16::from(*flg)).is_multiple_of(31) =>
             {
-                2
+                (2, Kind::Zlib)
             }
-            [0x1f, 0x8b] => match gzip_head(&bytes[at..]) {
-                Some(head) => head,
-                None => continue,
-            },
-            b"PK" => match zip_head(&bytes[at..]) {
-                Some(head) => head,
-                None => continue,
-            },
-            _ => continue,
+            [0x1f, 0x8b] => (gzip_head(&bytes[at..])?, Kind::Gzip),
+            b"PK" => (zip_head(&bytes[at..])?, Kind::Zip),
+            _ => return None,
         };
-        let content = inflate(bytes.get(at + head..).unwrap_or_default());
-        if content.len() >= 4 {
-            found.push(content);
-        }
-    }
-    found
+        Some((at, head, kind))
+    })
 }
 
 /// What stands before a deflated member of a zip: its name and what else is said of it.
@@ -60,8 +162,11 @@ fn zip_head(bytes: &[u8]) -> Option<usize> {
     (is_member && head <= bytes.len()).then_some(head)
 }
 
-/// A gzip header without the optional fields but the name.
+/// A gzip header with all of its optional fields.
 fn gzip_head(bytes: &[u8]) -> Option<usize> {
+    if *bytes.get(2)? != 8 {
+        return None;
+    }
     let flags = *bytes.get(3)?;
     let mut at = 10;
     if flags & 4 != 0 {
@@ -72,6 +177,9 @@ fn gzip_head(bytes: &[u8]) -> Option<usize> {
         if flags & flag != 0 {
             at += bytes.get(at..)?.iter().position(|b| *b == 0)? + 1;
         }
+    }
+    if flags & 2 != 0 {
+        at += 2;
     }
     (at <= bytes.len()).then_some(at)
 }
@@ -101,18 +209,27 @@ struct Codes {
 }
 
 impl Codes {
-    fn new(lengths: &[u8]) -> Self {
-        let mut counts = [0; 16];
+    /// None where the lengths are of no code: more than there is room for, or fewer than all, which a code of one symbol alone may be.
+    fn new(lengths: &[u8]) -> Option<Self> {
+        let mut counts: [u16; 16] = [0; 16];
         for length in lengths {
             counts[usize::from(*length)] += 1;
         }
         counts[0] = 0;
+        let room = counts[1..].iter().try_fold(1_i32, |room, count| {
+            let rest = 2 * room - i32::from(*count);
+            (rest >= 0).then_some(rest)
+        })?;
+        let used: u16 = counts.iter().sum();
+        if room > 0 && used > 1 {
+            return None;
+        }
         let mut symbols = Vec::new();
         for wanted in 1..16_u8 {
             let of_length = (0_u16..).zip(lengths).filter(|(_, l)| **l == wanted);
             symbols.extend(of_length.map(|(symbol, _)| symbol));
         }
-        Self { counts, symbols }
+        Some(Self { counts, symbols })
     }
 
     fn read(&self, bits: &mut Bits<'_>) -> Option<u16> {
@@ -132,32 +249,89 @@ impl Codes {
     }
 }
 
+/// Why a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// As it should.
+    Whole,
+    /// It is none, or it is damaged or cut off.
+    Cut,
+    /// There is more of it than anybody looks into.
+    Full,
+}
+
+#[derive(Debug)]
+struct Content {
+    bytes: Vec<u8>,
+    end: End,
+    /// Bytes of the stream.
+    taken: usize,
+}
+
+impl Content {
+    /// Whether the Adler-32 behind a zlib stream is the one of this content.
+    fn is_as_summed(&self, stream: &[u8]) -> bool {
+        const PRIME: u32 = 65521;
+        let (mut a, mut b) = (1_u32, 0_u32);
+        for byte in &self.bytes {
+            a = (a + u32::from(*byte)) % PRIME;
+            b = (b + a) % PRIME;
+        }
+        let sum = ((b << 16) | a).to_be_bytes();
+        self.end == End::Whole && stream.get(self.taken..self.taken + 4) == Some(&sum)
+    }
+}
+
 /// As far as the stream can be read.
-pub(crate) fn inflate(bytes: &[u8]) -> Vec<u8> {
+fn inflate(bytes: &[u8], bytes_max: usize) -> Content {
     let mut bits = Bits { bytes, at: 0 };
     let mut out = Vec::new();
-    while block(&mut bits, &mut out) == Some(false) && out.len() < OUTPUT_BYTES_MAX {}
-    out
+    let end = loop {
+        let last = block(&mut bits, &mut out, bytes_max);
+        if out.len() >= bytes_max {
+            break End::Full;
+        }
+        match last {
+            Some(false) => {}
+            Some(true) => break End::Whole,
+            None => break End::Cut,
+        }
+    };
+    Content {
+        bytes: out,
+        end,
+        taken: bits.at.div_ceil(8),
+    }
 }
 
 /// Whether it was the last one; None where it cannot be read.
-fn block(bits: &mut Bits<'_>, out: &mut Vec<u8>) -> Option<bool> {
+fn block(bits: &mut Bits<'_>, out: &mut Vec<u8>, bytes_max: usize) -> Option<bool> {
     let is_last = bits.bit()? == 1;
     match bits.bits(2)? {
         0 => stored(bits, out)?,
         1 => {
-            let mut lengths = [8; 288];
-            lengths[144..256].fill(9);
-            lengths[256..280].fill(7);
-            coded(bits, out, &Codes::new(&lengths), &Codes::new(&[5; 30]))?;
+            let (literals, distances) = fixed()?;
+            coded(bits, out, literals, distances, bytes_max)?;
         }
         2 => {
             let (literals, distances) = dynamic(bits)?;
-            coded(bits, out, &literals, &distances)?;
+            coded(bits, out, &literals, &distances, bytes_max)?;
         }
         _ => return None,
     }
     Some(is_last)
+}
+
+fn fixed() -> Option<&'static (Codes, Codes)> {
+    static FIXED: OnceLock<Option<(Codes, Codes)>> = OnceLock::new();
+    let made = FIXED.get_or_init(|| {
+        let mut lengths = [8; 288];
+        lengths[144..256].fill(9);
+        lengths[256..280].fill(7);
+        // Two of its codes stand for no distance.
+        Some((Codes::new(&lengths)?, Codes::new(&[5; 32])?))
+    });
+    made.as_ref()
 }
 
 fn stored(bits: &mut Bits<'_>, out: &mut Vec<u8>) -> Option<()> {
@@ -182,7 +356,7 @@ fn dynamic(bits: &mut Bits<'_>) -> Option<(Codes, Codes)> {
     for place in &CODE_ORDER[..count] {
         lengths[*place] = u8::try_from(bits.bits(3)?).ok()?;
     }
-    let codes = Codes::new(&lengths);
+    let codes = Codes::new(&lengths)?;
     let mut all: Vec<u8> = Vec::new();
     while all.len() < literals + distances {
         let symbol = codes.read(bits)?;
@@ -196,8 +370,8 @@ fn dynamic(bits: &mut Bits<'_>) -> Option<(Codes, Codes)> {
     }
     let ends = literals + distances;
     Some((
-        Codes::new(&all[..literals]),
-        Codes::new(&all[literals..ends]),
+        Codes::new(&all[..literals])?,
+        Codes::new(all.get(literals..ends)?)?,
     ))
 }
 
@@ -206,8 +380,9 @@ fn coded(
     out: &mut Vec<u8>,
     literals: &Codes,
     distances: &Codes,
+    bytes_max: usize,
 ) -> Option<()> {
-    while out.len() < OUTPUT_BYTES_MAX {
+    while out.len() < bytes_max {
         let symbol = literals.read(bits)?;
         match symbol {
             0..=255 => out.push(u8::try_from(symbol).ok()?),
@@ -251,6 +426,100 @@ mod tests {
     const GZIP: &[u8] = b"\
         \x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x2b\xc9\x48\x55\x70\x76\xf4\x73\x0c\x8a\x04\x00\
         \x2f\xee\xd3\xd0\x0a\x00\x00\x00";
+
+    /// All that a look comes by, and how it ended.
+    fn all(bytes: &[u8], bounds: Bounds) -> (Vec<Vec<u8>>, Seen) {
+        let mut found = Vec::new();
+        let seen = look(bytes, bounds, &mut |content| {
+            found.push(content.to_vec());
+            false
+        });
+        (found, seen)
+    }
+
+    fn streams(bytes: &[u8]) -> Vec<Vec<u8>> {
+        all(bytes, BOUNDS).0
+    }
+
+    /// In one block of fixed codes, each byte for itself: nothing of the content shows through.
+    fn zlib(content: &[u8]) -> Vec<u8> {
+        let mut bits = vec![1, 1, 0];
+        let put = |bits: &mut Vec<u8>, code: u16, length: u8| {
+            let all = (0..length).rev().map(|n| u8::from((code >> n) & 1 == 1));
+            bits.extend(all);
+        };
+        for byte in content {
+            let value = u16::from(*byte);
+            match value {
+                0..144 => put(&mut bits, 0x30 + value, 8),
+                _ => put(&mut bits, 0x190 + value - 144, 9),
+            }
+        }
+        put(&mut bits, 0, 7);
+        let mut bytes = b"\x78\x01".to_vec();
+        let packed = bits.chunks(8).map(|eight| {
+            let ones = eight.iter().zip(0_u8..);
+            ones.fold(0, |byte, (bit, n)| byte | (bit << n))
+        });
+        bytes.extend(packed);
+        let (a, b) = content.iter().fold((1_u32, 0_u32), |(a, b), byte| {
+            let a = (a + u32::from(*byte)) % 65521;
+            (a, (b + a) % 65521)
+        });
+        bytes.extend(((b << 16) | a).to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_stream_inside_of_streams_is_read_and_one_that_lies_too_deep_is_told() {
+        let mut bytes = b"the CANARY".to_vec();
+        for depth in 1..=BOUNDS.depth + 2 {
+            bytes = zlib(&bytes);
+            let (found, seen) = all(&bytes, BOUNDS);
+            let is_found = found.contains(&b"the CANARY".to_vec());
+            assert_eq!(is_found, depth <= BOUNDS.depth, "{depth}");
+            let is_told = seen == Seen::Beyond;
+            assert_eq!(is_told, depth > BOUNDS.depth, "{depth}");
+        }
+        let gzip_in_zlib = zlib(GZIP);
+        assert!(streams(&gzip_in_zlib).contains(&b"the CANARY".to_vec()));
+    }
+
+    #[test]
+    fn a_stream_without_a_header_is_read_wherever_it_begins_and_in_a_large_file_at_its_begin() {
+        let raw = &FIXED[2..];
+        let has = |bytes: &[u8], bounds| {
+            let found = all(bytes, bounds).0;
+            found.iter().any(|one| one.starts_with(b"the CANARY sings"))
+        };
+        let behind = [b"\xff\0\x07noise".as_slice(), raw].concat();
+        let small = Bounds {
+            raw_bytes: 8,
+            ..BOUNDS
+        };
+        assert!(has(raw, BOUNDS) && has(&behind, BOUNDS));
+        assert!(has(raw, small) && !has(&behind, small));
+    }
+
+    #[test]
+    fn more_than_the_bounds_of_a_stream_or_of_a_file_is_told() {
+        let whole = all(FIXED, BOUNDS);
+        assert_eq!(whole.1, Seen::Nothing);
+        let short = Bounds {
+            stream_bytes: 20,
+            raw_bytes: 0,
+            ..BOUNDS
+        };
+        assert_eq!(all(FIXED, short).1, Seen::Beyond);
+        let two = [FIXED, FIXED].concat();
+        let full = Bounds {
+            file_bytes: 100,
+            raw_bytes: 0,
+            ..BOUNDS
+        };
+        assert_eq!(all(FIXED, full).1, Seen::Nothing);
+        assert_eq!(all(&two, full).1, Seen::Beyond);
+    }
 
     /// `zlib.compress(b"the CANARY sings " * 4 + bytes(range(97, 123)), 9)`, and stored by level 0.
     #[test]

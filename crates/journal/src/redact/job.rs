@@ -127,6 +127,16 @@ impl Job {
         known.map(|e| e.new_crc).or(is_item.then_some(crc))
     }
 
+    /// As a person would name it.
+    pub(crate) fn what(&self) -> String {
+        let seq = self
+            .records
+            .first()
+            .map(|erased| format!("seq {}", erased.seq));
+        let item = self.item.as_ref().map(|(t, id)| format!("{t}/{id}"));
+        item.or(seq).unwrap_or_else(|| "an item".to_owned())
+    }
+
     pub(crate) fn ids(&self) -> Vec<RedactedId> {
         let id = |e: &Erased| RedactedId {
             seq: e.seq,
@@ -151,6 +161,11 @@ impl Journal {
             return Err(damaged(format!("version {} is unknown", job.v)));
         }
         Ok(Some(job))
+    }
+
+    /// Whether one has begun and not ended: whoever takes the lock next goes on with it.
+    pub fn is_redacting(&self) -> bool {
+        !matches!(self.disk().len(&self.layout.redact_job()), Ok(None))
     }
 
     /// Whether a checkpoint differs from its reference only because a redaction is under way.

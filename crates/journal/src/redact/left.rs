@@ -1,4 +1,5 @@
-//! Files that a redaction found and may not touch: named again by every later one for as long as they are there.
+//! Files that a redaction found and may not touch, or could not look into: named by every later one until they are gone, or a person
+//! says that they were looked at.
 //!
 //! After a redaction nobody knows any more what was erased, so nobody can search for it. The list holds names and lengths,
 //! and none of the content, nor a hash that would let a guess be proven.
@@ -8,16 +9,19 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{read_if_there, replace};
+use crate::disk::{Looked, read_if_there, replace};
 use crate::error::{At, JournalError};
 use crate::format::segment_seq;
 use crate::journal::Journal;
 use crate::projection::pretty;
 
 use super::places::PARKED_LOG_BYTES_MAX;
+use super::remains::{LetBe, Remains};
 
 const LIST_BYTES_MAX: u64 = 16 << 20;
 const LIST_VERSION: u8 = 1;
+
+pub(super) const FOLLOWED_BY_NOBODY: &str = "a link to a folder, which is followed by nobody";
 
 /// `events/leftovers.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,15 +36,25 @@ struct List {
 pub(crate) struct Found {
     #[serde(default)]
     pub(super) files: Vec<Left>,
-    /// Files that hold some of what is short or of others, too, where nobody has heard of it yet.
+    /// Files that hold some of what is short or of others, too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) short_in: Vec<PathBuf>,
-    /// How many have names that say some of the content themselves.
+    /// How many have names that say some of the content themselves, or are no text.
     #[serde(default, skip_serializing_if = "crate::restore::is_zero")]
     pub(super) hidden: u64,
-    /// It could not be searched for all of it: some was erased before.
+    /// It could not be searched for all of it: some was erased before. Or what was found is not known any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) unfinished: bool,
+}
+
+impl Found {
+    /// Whatever it was.
+    fn lost() -> Self {
+        Self {
+            unfinished: true,
+            ..Self::default()
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +77,8 @@ pub(super) enum How {
     Unread,
     /// A folder that could not be looked into.
     Unlisted,
+    /// More is deflated in it than anybody looks into.
+    Unsearched,
 }
 
 impl How {
@@ -70,21 +86,6 @@ impl How {
     fn is_found(&self) -> bool {
         *self == Self::Found
     }
-}
-
-/// What is to be told of them.
-#[derive(Debug, Default)]
-pub(super) struct Leftovers {
-    pub(super) files: Vec<String>,
-    /// Could not be read, and cannot now.
-    pub(super) unread: Vec<String>,
-    /// Could not be read when they were searched; they can be now, and nobody knows any more what to look for.
-    pub(super) unverified: Vec<String>,
-    /// Named before, changed since, and not to be searched any more.
-    pub(super) changed: Vec<String>,
-    pub(super) short_in: Vec<String>,
-    pub(super) hidden: u64,
-    pub(super) unfinished: bool,
 }
 
 /// What is there of a file now.
@@ -97,74 +98,150 @@ enum Now {
 }
 
 impl Journal {
-    /// Those of this search and those that an earlier one named; the list says so to the next. What is told once is kept until
-    /// somebody hears it.
-    pub(super) fn all_leftovers(
+    /// Those of this search and those that an earlier one named; the list says so to the next. IMPORTANT: told is not heard. Whoever
+    /// was to read this answer may be gone by now, so nothing leaves the list because it was told.
+    pub(super) fn all_left(
         &self,
         found: Found,
-        hidden: Vec<PathBuf>,
-        is_heard: bool,
-    ) -> Result<Leftovers, JournalError> {
+        hidden: &[PathBuf],
+    ) -> Result<Remains, JournalError> {
+        let (told, next) = self.judge_left(found, hidden)?;
+        self.put_left(next)?;
+        Ok(told)
+    }
+
+    /// What earlier ones have left, as it is now. Changes nothing.
+    pub(crate) fn open_remains(&self) -> Result<Remains, JournalError> {
+        Ok(self.judge_left(Found::default(), &[])?.0)
+    }
+
+    /// How much that is, an interrupted one included, with a sentence for each. It is no drift.
+    pub(crate) fn redactions_open(&self, warnings: &mut Vec<String>) -> u64 {
+        let is_redacting = self.is_redacting();
+        if is_redacting {
+            warnings.push(
+                "a redaction has begun and not ended; whoever writes next goes on with it, and `heddle doctor redact --left` does and says what it has left".to_owned(),
+            );
+        }
+        let left = match self.open_remains() {
+            Ok(left) => left.count(),
+            Err(error) => {
+                warnings.push(format!("what redactions have left is not known: {error}"));
+                return 1;
+            }
+        };
+        if left > 0 {
+            warnings.push(format!(
+                "redactions have left {left} files or places that nobody has said to have looked at; `heddle doctor redact --left` names them"
+            ));
+        }
+        left + u64::from(is_redacting)
+    }
+
+    /// The same, for a person: what a crash has interrupted is ended first.
+    pub fn remains(&self) -> Result<Remains, JournalError> {
+        let _session = self.session()?;
+        self.open_remains()
+    }
+
+    /// A person has looked at these files; without a name: at everything but files that are still as they were when the bytes were found
+    /// in them.
+    pub fn let_be(&self, files: &[PathBuf]) -> Result<LetBe, JournalError> {
+        // Ends what a crash has interrupted, and keeps others off the list.
+        let _session = self.session()?;
+        let (before, mut next) = self.judge_left(Found::default(), &[])?;
+        let root = self.layout.root().to_owned();
+        let is_named = |path: &PathBuf| files.contains(&root.join(path));
+        let known = |file: &&PathBuf| {
+            let of_list = next.files.iter().map(|left| &left.path);
+            let mut all = of_list.chain(&next.short_in);
+            !all.any(|path| root.join(path) == **file)
+        };
+        if let Some(unknown) = files.iter().find(known) {
+            return Err(JournalError::Refused(format!(
+                "{} is not among what a redaction has left",
+                unknown.display()
+            )));
+        }
+        let is_all = files.is_empty();
+        let is_held = |path: &PathBuf| {
+            let name = root.join(path).display().to_string();
+            before.leftovers.contains(&name)
+        };
+        next.files.retain(|left| {
+            if is_all {
+                is_held(&left.path)
+            } else {
+                !is_named(&left.path)
+            }
+        });
+        next.short_in.retain(|path| !is_all && !is_named(path));
+        if is_all {
+            next.hidden = 0;
+            next.unfinished = false;
+        }
+        self.put_left(next)?;
+        let left = self.open_remains()?;
+        Ok(LetBe::between(&before, left))
+    }
+
+    fn judge_left(
+        &self,
+        found: Found,
+        hidden: &[PathBuf],
+    ) -> Result<(Remains, Found), JournalError> {
         let root = self.layout.root();
         let before = self.named_before()?;
         let mut next = Found::default();
-        let mut told = Leftovers {
+        let mut told = Remains {
             unfinished: found.unfinished || before.unfinished,
             hidden: before.hidden,
-            ..Leftovers::default()
+            ..Remains::default()
         };
         if hidden.is_empty() {
             told.hidden += found.hidden;
         } else {
             let names = hidden.iter().map(|path| path.display().to_string());
-            told.files.extend(names);
+            told.leftovers.extend(names);
         }
         for path in found.short_in.into_iter().chain(before.short_in) {
             let name = root.join(&path).display().to_string();
-            if !told.short_in.contains(&name) {
+            let is_gone = matches!(self.disk().len(&root.join(&path)), Ok(None));
+            if !is_gone && !told.short_in.contains(&name) {
                 told.short_in.push(name);
                 next.short_in.push(path);
             }
         }
         for mut left in found.files.into_iter().chain(before.files) {
             self.follow(&mut left);
-            let path = root.join(&left.path);
             // An older build took its digits for the content. Without its file two processes would write at once.
+            let is_lock = root.join(&left.path) == self.layout.lock();
             let is_told = next.files.iter().any(|known| known.path == left.path);
-            if is_told || path == self.layout.lock() {
-                continue;
-            }
-            let name = path.display().to_string();
-            // A segment only grows: what was in it is in it still.
-            let is_segment = is_segment(&left.path);
-            match (left.how, self.now_of(&left)?) {
-                (_, Now::Gone | Now::Level) => {}
-                (How::Found, Now::There(bytes)) if bytes == left.bytes || is_segment => {
-                    told.files.push(name);
-                    next.files.push(left);
-                }
-                (How::Found, Now::There(_)) => {
-                    told.changed.push(name);
-                    next.files.extend((!is_heard).then_some(left));
-                }
-                (How::Unread | How::Unlisted, Now::There(_)) => {
-                    told.unverified.push(name);
-                    next.files.extend((!is_heard).then_some(left));
-                }
-                (_, Now::Unreadable(why)) => {
-                    told.unread.push(format!("{name} ({why})"));
-                    next.files.push(left);
-                }
+            if !is_told && !is_lock && self.tell(&left, &mut told)? {
+                next.files.push(left);
             }
         }
-        if is_heard {
-            next.short_in.clear();
-        } else {
-            next.hidden = told.hidden + hidden.len() as u64;
-            next.unfinished = told.unfinished;
+        next.hidden = told.hidden + hidden.len() as u64;
+        next.unfinished = told.unfinished;
+        Ok((told, next))
+    }
+
+    /// Whether there is anything to tell of it.
+    fn tell(&self, left: &Left, told: &mut Remains) -> Result<bool, JournalError> {
+        let name = self.layout.root().join(&left.path).display().to_string();
+        // A segment only grows: what was in it is in it still.
+        let is_segment = is_segment(&left.path);
+        match (left.how, self.now_of(left)?) {
+            (_, Now::Gone | Now::Level) => return Ok(false),
+            (How::Unsearched, _) => told.unsearched.push(name),
+            (How::Found, Now::There(bytes)) if bytes == left.bytes || is_segment => {
+                told.leftovers.push(name);
+            }
+            (How::Found, Now::There(_)) => told.changed.push(name),
+            (How::Unread | How::Unlisted, Now::There(_)) => told.unverified.push(name),
+            (_, Now::Unreadable(why)) => told.unread.push(format!("{name} ({why})")),
         }
-        self.put_left(&self.layout.leftovers(), next)?;
-        Ok(told)
+        Ok(true)
     }
 
     fn now_of(&self, left: &Left) -> Result<Now, JournalError> {
@@ -180,8 +257,17 @@ impl Journal {
                 Err(error) => Now::Unreadable(error.to_string()),
             });
         }
-        let bytes = match self.disk().read(&path, PARKED_LOG_BYTES_MAX) {
-            Ok(bytes) => bytes,
+        if let Some(bytes) = self.length_of_strange(&left.path) {
+            return Ok(Now::There(bytes));
+        }
+        let bytes = match self.disk().look(&path, PARKED_LOG_BYTES_MAX) {
+            Ok(Looked::File(bytes)) => bytes,
+            Ok(Looked::Folder | Looked::Nothing) => return Ok(Now::Gone),
+            Ok(Looked::Link(_)) if left.how == How::Found => return Ok(Now::There(left.bytes)),
+            Ok(Looked::Link(_)) if self.is_own_place(&path) => {
+                return Ok(Now::Unreadable(FOLLOWED_BY_NOBODY.to_owned()));
+            }
+            Ok(Looked::Link(_)) => return Ok(Now::There(0)),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Now::Gone),
             // What was in it once is in it still, for all that anybody knows.
             Err(_) if left.how == How::Found => return Ok(Now::There(left.bytes)),
@@ -191,6 +277,15 @@ impl Journal {
             return Ok(Now::Level);
         }
         Ok(Now::There(bytes.len() as u64))
+    }
+
+    /// Of a plain file that is no projection and can be read: no more of it is asked for, however long it is.
+    fn length_of_strange(&self, inside: &Path) -> Option<u64> {
+        let path = self.layout.root().join(inside);
+        let bytes = self.disk().len(&path).ok().flatten()?;
+        let is_strange = !path.starts_with(self.layout.entities());
+        let is_read = || self.disk().read_at(&path, 0, 1).is_ok();
+        (is_strange && bytes <= PARKED_LOG_BYTES_MAX && is_read()).then_some(bytes)
     }
 
     /// A projection, to the byte what the journal would write: it holds nothing that the records do not.
@@ -228,16 +323,19 @@ impl Journal {
         }
     }
 
-    /// A list that cannot be read names nothing; it is no reason not to erase.
+    /// One that cannot be understood is no reason not to erase, and none to call all well: what it named is not known any more.
     fn named_before(&self) -> Result<Found, JournalError> {
         let path = self.layout.leftovers();
-        let bytes = read_if_there(self.disk(), &path, LIST_BYTES_MAX).at(&path)?;
-        let list = bytes.and_then(|bytes| serde_json::from_slice::<List>(&bytes).ok());
+        let Some(bytes) = read_if_there(self.disk(), &path, LIST_BYTES_MAX).at(&path)? else {
+            return Ok(Found::default());
+        };
+        let list = serde_json::from_slice::<List>(&bytes).ok();
         let list = list.filter(|list| list.v == LIST_VERSION);
-        Ok(list.map(|list| list.found).unwrap_or_default())
+        Ok(list.map_or_else(Found::lost, |list| list.found))
     }
 
-    fn put_left(&self, path: &Path, found: Found) -> Result<(), JournalError> {
+    fn put_left(&self, found: Found) -> Result<(), JournalError> {
+        let path = &self.layout.leftovers();
         let is_there = self.disk().len(path).at(path)?.is_some();
         if found == Found::default() {
             return if is_there {

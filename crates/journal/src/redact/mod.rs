@@ -14,6 +14,7 @@ mod line;
 mod needles;
 mod own_words;
 mod places;
+mod remains;
 mod scrub;
 mod search;
 mod short;
@@ -36,10 +37,10 @@ use crate::segments;
 use crate::session::Session;
 
 pub(crate) use line::erased as erased_line;
+pub use remains::{LetBe, Remains};
 pub(crate) use taken_over::Withdrawn;
 
 use job::{Job, Search as Due};
-use left::Leftovers;
 use search::Search;
 use survey::Survey;
 
@@ -106,20 +107,8 @@ pub struct Redacted {
     pub blobs: u64,
     /// Records of others that hold some of the same texts; these were left as they are.
     pub also_in: Vec<String>,
-    /// Files that still hold some of the bytes, in whatever encoding; those that an earlier redaction named included.
-    pub leftovers: Vec<String>,
-    /// Files and folders that could not be read, so that nobody knows; with why.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unread: Vec<String>,
-    /// Those that could not be read when an earlier redaction searched them, and can be now.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unverified: Vec<String>,
-    /// Files that an interrupted redaction found, whose own names say some of the content: they are noted nowhere.
-    #[serde(skip_serializing_if = "crate::restore::is_zero")]
-    pub hidden: u64,
-    /// An earlier redaction was interrupted, and what it had erased by then was not searched for.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub unfinished: bool,
+    #[serde(flatten)]
+    pub left: Remains,
     /// False where nothing was left to search for: what was erased before is not known any more.
     pub searched: bool,
     /// Texts that were erased and are too short to be searched for in every encoding and every file.
@@ -128,12 +117,12 @@ pub struct Redacted {
     /// Texts that were erased here and that others hold as well: searched for like the short ones.
     #[serde(skip_serializing_if = "crate::restore::is_zero")]
     pub shared: u64,
-    /// Files that are not the journal's own and hold one of those; perhaps somebody else's.
+    /// Blobs that were gone before they could be erased: nobody knows what they said, and nobody has searched for it.
+    #[serde(skip_serializing_if = "crate::restore::is_zero")]
+    pub lost: u64,
+    /// Links that lead out of the store to where nobody has looked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub short_in: Vec<String>,
-    /// Files that an earlier redaction named and that are other ones now: they cannot be searched any more.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub changed: Vec<String>,
+    pub links: Vec<String>,
     /// What no tool of ours reaches.
     pub warnings: Vec<String>,
     /// Ids of requests that said some of the content and went with it. Nothing remembers them: they are free again.
@@ -152,25 +141,24 @@ impl Redacted {
             searched: !survey.needles.is_empty(),
             short: survey.needles.short().len() as u64,
             shared: survey.needles.shared().len() as u64,
+            lost: survey.lost,
             keys: job.keys(),
             ..Self::default()
         }
     }
 
-    fn take(&mut self, left: Leftovers) {
-        self.leftovers = left.files;
-        self.unread = left.unread;
-        self.unverified = left.unverified;
-        self.changed = left.changed;
-        self.short_in = left.short_in;
-        self.hidden = left.hidden;
-        self.unfinished = left.unfinished;
-    }
-
     /// Nothing is left that anybody knows of, and all of it was looked at.
     pub fn is_clean(&self) -> bool {
-        self.leftovers.is_empty() && self.unread.is_empty() && self.hidden == 0 && !self.unfinished
+        self.left.is_nothing()
     }
+}
+
+/// A redaction that a crash had interrupted, and that whoever came next has ended.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// What was to be erased.
+    pub what: String,
+    pub told: Redacted,
 }
 
 impl Journal {
@@ -212,7 +200,7 @@ impl Journal {
             ));
         }
         session.keep_job(&job)?;
-        session.carry_out(job, survey, true, true)
+        session.carry_out(job, survey, true)
     }
 }
 
@@ -256,8 +244,10 @@ impl Session<'_> {
             // Asked before the survey, which takes from the job what is not to be erased.
             let knows_all = job.search != Due::Unknown || self.journal.knows_all(&job)?;
             let survey = self.journal.survey(&mut job)?;
-            // Nobody asked for it just now: what it finds is named by the next one.
-            self.carry_out(job, survey, knows_all, false)?;
+            let what = job.what();
+            // Nobody asked for it just now: what it finds is in the list, and named by every one that follows.
+            let told = self.carry_out(job, survey, knows_all)?;
+            self.journal.tell_ended(&Ended { what, told });
         }
         Ok(())
     }
@@ -267,7 +257,6 @@ impl Session<'_> {
         mut job: Job,
         survey: Survey,
         knows_all: bool,
-        is_heard: bool,
     ) -> Result<Redacted, JournalError> {
         let journal = self.journal;
         let matcher = survey.needles.matcher()?;
@@ -290,7 +279,7 @@ impl Session<'_> {
         }
         if !is_searched {
             search.all()?;
-            search.found.unfinished = !knows_all;
+            search.found.unfinished = !knows_all || survey.is_blind;
             job.search = Due::Done(search.found.clone());
             // IMPORTANT: on the disk before anything goes that somebody could still learn the content from.
             self.keep_job(&job)?;
@@ -315,7 +304,12 @@ impl Session<'_> {
         if is_news && !self.is_noted(&job)? {
             self.note(&job, &told)?;
         }
-        told.take(journal.all_leftovers(search.found, search.hidden, is_heard)?);
+        told.links = search.links;
+        if is_searched {
+            // Erased by the run that was interrupted, which had searched for what they said.
+            told.lost = 0;
+        }
+        told.left = journal.all_left(search.found, &search.hidden)?;
         // IMPORTANT: behind the list. Until then the job is all that says what was found.
         self.drop_job()?;
         Ok(told)

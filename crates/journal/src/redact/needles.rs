@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::Value;
 
-use super::inflate;
+use super::inflate::{self, Seen};
 use crate::error::JournalError;
 
 /// Shorter texts are words that everybody uses.
@@ -193,15 +193,21 @@ impl Matcher {
     }
 
     /// With a look into everything that is deflated, and over the ends of lines: base64 is written in lines of 76.
-    pub(crate) fn is_anywhere_in(&self, bytes: &[u8]) -> bool {
-        let is_here = |bytes: &[u8]| {
+    pub(crate) fn look_in(&self, bytes: &[u8]) -> Seen {
+        if self.owners.is_empty() {
+            return Seen::Nothing;
+        }
+        let mut is_here = |bytes: &[u8]| {
             self.is_in(bytes) || in_one_line(bytes).is_some_and(|joined| self.is_in(&joined))
         };
-        is_here(bytes)
-            || (!self.owners.is_empty()
-                && inflate::streams(bytes)
-                    .iter()
-                    .any(|content| is_here(content)))
+        if is_here(bytes) {
+            return Seen::Held;
+        }
+        inflate::look(bytes, inflate::BOUNDS, &mut is_here)
+    }
+
+    pub(crate) fn is_anywhere_in(&self, bytes: &[u8]) -> bool {
+        self.look_in(bytes) == Seen::Held
     }
 }
 

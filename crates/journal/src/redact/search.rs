@@ -7,17 +7,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::disk::Looked;
 use crate::error::{At, JournalError};
 use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::meta;
 
+use super::inflate::Seen;
 use super::job::Job;
 use super::left::{Found, How, Left, is_segment};
 use super::needles::{Matcher, Needles};
 use super::places::PARKED_LOG_BYTES_MAX;
 use super::short::Shorts;
 use super::{own_words, scrub};
+
+/// Of what a link leads to outside of the store.
+const LINKED_BYTES_MAX: u64 = 64 << 20;
 
 /// What the erasing does to a file of the journal's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +44,8 @@ pub(super) struct Search<'s> {
     pub(super) found: Found,
     /// Files whose own names say some of it: told, and written down nowhere.
     pub(super) hidden: Vec<PathBuf>,
+    /// Links out of the store, behind which nobody has looked: told, and no reason to call anything left.
+    pub(super) links: Vec<String>,
 }
 
 impl<'s> Search<'s> {
@@ -81,6 +88,7 @@ impl<'s> Search<'s> {
             passed,
             found: Found::default(),
             hidden: Vec::new(),
+            links: Vec::new(),
         })
     }
 
@@ -94,12 +102,12 @@ impl<'s> Search<'s> {
 
     fn below(&mut self, folder: &Path) -> Result<(), JournalError> {
         let walked = self.journal.walk(folder);
-        for path in walked.files {
-            self.file(&path)?;
+        for path in walked.files.iter().chain(&walked.nameless) {
+            self.file(path)?;
         }
         let unlisted = walked.unlisted.into_iter().map(|(path, _)| path);
         for path in unlisted.chain(walked.deeper) {
-            self.note(&path, How::Unlisted);
+            self.note(&path, How::Unlisted, 0);
         }
         Ok(())
     }
@@ -108,7 +116,7 @@ impl<'s> Search<'s> {
     pub(super) fn again(&mut self) -> Result<(), JournalError> {
         let (unread, files) = std::mem::take(&mut self.found.files)
             .into_iter()
-            .partition(|left| left.how != How::Found);
+            .partition(|left| matches!(left.how, How::Unread | How::Unlisted));
         self.found.files = files;
         let unread: Vec<Left> = unread;
         let root = self.journal.layout.root();
@@ -116,7 +124,7 @@ impl<'s> Search<'s> {
             let path = root.join(&left.path);
             match left.how {
                 How::Unlisted => self.below(&path)?,
-                How::Found | How::Unread => self.file(&path)?,
+                How::Found | How::Unread | How::Unsearched => self.file(&path)?,
             }
         }
         Ok(())
@@ -131,17 +139,8 @@ impl<'s> Search<'s> {
         if self.is_empty && !is_short {
             return Ok(());
         }
-        let read = self.journal.disk().read(path, PARKED_LOG_BYTES_MAX);
-        let bytes = match read {
-            Ok(bytes) => bytes,
-            // A request that its owner took back meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            // The erasing reads it as well, and cannot do without.
-            read if fate.is_some() => read.at(path)?,
-            Err(_) => {
-                self.note(path, How::Unread);
-                return Ok(());
-            }
+        let Some(bytes) = self.bytes_of(path, fate.is_some())? else {
+            return Ok(());
         };
         if is_short && self.shorts.is_in(&bytes) {
             self.note_short(path);
@@ -149,12 +148,68 @@ impl<'s> Search<'s> {
         let Some(bytes) = self.afterwards(fate, bytes)? else {
             return Ok(());
         };
-        let is_left = self.matcher.is_anywhere_in(&bytes)
-            && (!is_segment(path) || self.matcher.is_anywhere_in(&own_words::blanked(&bytes)));
-        if is_left {
-            self.note(path, How::Found);
+        let is_own_word = |bytes: &[u8]| {
+            is_segment(path) && !self.matcher.is_anywhere_in(&own_words::blanked(bytes))
+        };
+        match self.matcher.look_in(&bytes) {
+            Seen::Held if !is_own_word(&bytes) => self.note(path, How::Found, bytes.len()),
+            Seen::Beyond => self.note(path, How::Unsearched, bytes.len()),
+            Seen::Held | Seen::Nothing => {}
         }
         Ok(())
+    }
+
+    /// What is to be searched under this name, where anything is.
+    fn bytes_of(&mut self, path: &Path, is_erased: bool) -> Result<Option<Vec<u8>>, JournalError> {
+        let disk = self.journal.disk();
+        let looked = if is_erased {
+            // IMPORTANT: the erasing reads it as well, and cannot do without. Nothing but a plain file with one name will do (T-64).
+            disk.read(path, PARKED_LOG_BYTES_MAX).map(Looked::File)
+        } else {
+            disk.look(path, PARKED_LOG_BYTES_MAX)
+        };
+        match looked {
+            Ok(Looked::File(bytes)) => Ok(Some(bytes)),
+            Ok(Looked::Link(says)) => Ok(self.linked(path, &says)),
+            Ok(Looked::Folder | Looked::Nothing) => Ok(None),
+            // A request that its owner took back meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if is_erased => Err(error).at(path),
+            Err(_) => {
+                self.note(path, How::Unread, 0);
+                Ok(None)
+            }
+        }
+    }
+
+    /// A link holds the name that it leads to, and nothing else. What that is lies in the store, and is searched under its own name; or it is
+    /// a file elsewhere, which is searched; or nobody goes there.
+    fn linked(&mut self, path: &Path, says: &Path) -> Option<Vec<u8>> {
+        let text = says.as_os_str().as_encoded_bytes();
+        if self.matcher.is_in(text) {
+            self.note(path, How::Found, text.len());
+            return None;
+        }
+        let disk = self.journal.disk();
+        let (Ok(root), Ok(target)) = (disk.real(self.journal.layout.root()), disk.real(path))
+        else {
+            return None;
+        };
+        if target.starts_with(root) {
+            return None;
+        }
+        match disk.look(&target, LINKED_BYTES_MAX) {
+            Ok(Looked::File(bytes)) => return Some(bytes),
+            // Where the journal would have files of its own, these may be behind it, and were not erased.
+            Ok(Looked::Folder) if self.journal.is_own_place(path) => {
+                self.note(path, How::Unread, 0);
+            }
+            Ok(Looked::Folder | Looked::Link(_)) | Err(_) => {
+                self.links.push(path.display().to_string());
+            }
+            Ok(Looked::Nothing) => {}
+        }
+        None
     }
 
     /// What will be there when all is done; None: nothing.
@@ -178,22 +233,21 @@ impl<'s> Search<'s> {
         })
     }
 
+    /// Whether a name cannot be written down: it says some of it, or it is no text.
     fn says(&self, path: &Path) -> bool {
         let name = path.as_os_str().as_encoded_bytes();
-        self.matcher.is_in(name) || self.shorts.is_in(name)
+        path.to_str().is_none() || self.matcher.is_in(name) || self.shorts.is_in(name)
     }
 
-    fn note(&mut self, path: &Path, how: How) {
+    /// With the length that it will have: a checkpoint is written anew in another one.
+    fn note(&mut self, path: &Path, how: How, bytes: usize) {
         let inside = path.strip_prefix(self.journal.layout.root());
         match inside {
-            Ok(inside) if !self.says(inside) => {
-                let bytes = self.journal.disk().len(path).ok().flatten();
-                self.found.files.push(Left {
-                    path: inside.to_owned(),
-                    bytes: bytes.unwrap_or(0),
-                    how,
-                });
-            }
+            Ok(inside) if !self.says(inside) => self.found.files.push(Left {
+                path: inside.to_owned(),
+                bytes: bytes as u64,
+                how,
+            }),
             _ => {
                 self.found.hidden += 1;
                 self.hidden.push(path.to_owned());

@@ -37,6 +37,13 @@ impl Shorts {
 }
 
 impl Journal {
+    /// Where the journal has files of its own, and would read and write through a link.
+    pub(super) fn is_own_place(&self, path: &Path) -> bool {
+        let layout = &self.layout;
+        let folders = [layout.events(), layout.entities(), layout.backups()];
+        folders.iter().any(|folder| path.starts_with(folder))
+    }
+
     /// Written by the journal, record by record or file by file.
     pub(super) fn is_own(&self, path: &Path) -> bool {
         let layout = &self.layout;

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use crate::action::ActionClass;
 use crate::blobs;
 use crate::checkpoint::{self, MANIFEST_BYTES_MAX, ManifestEntity};
+use crate::disk::Looked;
 use crate::error::{At, JournalError};
 use crate::federation::is_conflict;
 use crate::format::{BLOB_BYTES_MAX, SEGMENT_BYTES_MAX, checkpoint_seq, is_sha256, segment_seq};
@@ -27,6 +28,27 @@ pub(crate) struct Survey {
     /// What others hold as well, and who: it cannot be erased with the target.
     pub(crate) also_in: BTreeSet<String>,
     pub(crate) segments: BTreeSet<String>,
+    /// Blobs that were gone before: nobody knows what they said.
+    pub(crate) lost: u64,
+    /// A blob is here and cannot be read, so that what it says is looked for nowhere.
+    pub(crate) is_blind: bool,
+}
+
+/// What a blob says, wherever a copy of it lies.
+enum Blob {
+    Says(serde_json::Value),
+    Unread,
+    Gone,
+}
+
+impl Survey {
+    fn take(&mut self, blob: Blob) {
+        match blob {
+            Blob::Says(document) => content_of(&document, &mut self.needles),
+            Blob::Unread => self.is_blind = true,
+            Blob::Gone => self.lost += 1,
+        }
+    }
 }
 
 impl Journal {
@@ -190,19 +212,24 @@ impl Journal {
             needles: Needles::default(),
             also_in: BTreeSet::new(),
             segments: BTreeSet::new(),
+            lost: 0,
+            is_blind: false,
         };
+        let mut blobs: BTreeSet<String> = job.blobs.iter().cloned().collect();
         let mut kept_blobs = BTreeSet::new();
         self.each_record(|path, record, _| {
             if job.names(record) {
                 let name = path.file_name().unwrap_or_default();
                 survey.segments.insert(name.to_string_lossy().into_owned());
-                self.content(record, &mut survey.needles);
+                content_of_record(record, &mut survey.needles);
+                let blob = record.payload_ref.as_ref();
+                blobs.extend(blob.map(|blob| blob.sha256.as_str().to_owned()));
             } else if let Some(blob) = &record.payload_ref {
                 kept_blobs.insert(blob.sha256.as_str().to_owned());
             }
         })?;
-        for sha256 in &job.blobs {
-            self.blob_content(sha256, &mut survey.needles);
+        for sha256 in &blobs {
+            survey.take(self.blob(sha256));
         }
         // What a clone has of an entity is in its checkpoints alone.
         self.each_image(|entity| {
@@ -319,38 +346,48 @@ impl Journal {
         Ok(())
     }
 
-    fn content(&self, record: &Record<'_>, needles: &mut Needles) {
-        let id = record.item_id.as_ref().map_or("", |id| id.as_str());
-        let is_ours = is_conflict(record.item_type.as_str(), id);
-        if let Some(summary) = record.summary.as_ref().filter(|_| !is_ours) {
-            needles.text(summary.as_str());
-        }
-        let payload = record.payload.map(RawValue::get);
-        if let Some(document) = payload.and_then(|text| serde_json::from_str(text).ok()) {
-            content_of(&document, needles);
-        }
-        if let Some(blob) = &record.payload_ref {
-            self.blob_content(blob.sha256.as_str(), needles);
-        }
-    }
-
-    fn blob_content(&self, sha256: &str, needles: &mut Needles) {
-        if let Some(document) = self.blob_document(sha256) {
-            content_of(&document, needles);
-        }
-    }
-
-    /// Wherever a copy of it lies: the live one may be archived, or gone from here and not from a backup.
     pub(crate) fn blob_document(&self, sha256: &str) -> Option<serde_json::Value> {
+        match self.blob(sha256) {
+            Blob::Says(document) => Some(document),
+            Blob::Unread | Blob::Gone => None,
+        }
+    }
+
+    /// The live one may be archived, or gone from here and not from a backup. One with a second name says the same, and who only
+    /// wants to know what to look for may read it.
+    fn blob(&self, sha256: &str) -> Blob {
         let held = self.layouts().unwrap_or_default();
-        let mut places = held
+        let places = held
             .iter()
             .flat_map(|layout| [layout.blob(sha256), layout.archived_blobs().join(sha256)])
             .filter(|_| is_sha256(sha256));
-        places.find_map(|path| {
-            let bytes = self.disk().read(&path, BLOB_BYTES_MAX as u64).ok()?;
-            serde_json::from_slice(&bytes).ok()
-        })
+        let mut is_there = false;
+        for path in places {
+            let look = || self.disk().look(&path, BLOB_BYTES_MAX as u64);
+            // Once more where it fails: a machine may be short of something for a moment, and this is the last time that anybody can ask.
+            let document = match look().or_else(|_| look()) {
+                Ok(Looked::File(bytes)) => serde_json::from_slice(&bytes).ok(),
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Ok(_) | Err(_) => None,
+            };
+            if let Some(document) = document {
+                return Blob::Says(document);
+            }
+            is_there = true;
+        }
+        if is_there { Blob::Unread } else { Blob::Gone }
+    }
+}
+
+fn content_of_record(record: &Record<'_>, needles: &mut Needles) {
+    let id = record.item_id.as_ref().map_or("", |id| id.as_str());
+    let is_ours = is_conflict(record.item_type.as_str(), id);
+    if let Some(summary) = record.summary.as_ref().filter(|_| !is_ours) {
+        needles.text(summary.as_str());
+    }
+    let payload = record.payload.map(RawValue::get);
+    if let Some(document) = payload.and_then(|text| serde_json::from_str(text).ok()) {
+        content_of(&document, needles);
     }
 }
 

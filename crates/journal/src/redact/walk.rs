@@ -12,6 +12,8 @@ const DEPTH_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Walked {
     pub(super) files: Vec<PathBuf>,
+    /// Files whose names are no text, or lie below one that is none. No heddle makes such.
+    pub(super) nameless: Vec<PathBuf>,
     pub(super) unlisted: Vec<(PathBuf, io::Error)>,
     /// Folders below the deepest that is looked into.
     pub(super) deeper: Vec<PathBuf>,
@@ -23,16 +25,18 @@ impl Journal {
         let mut walked = Walked::default();
         let mut open = vec![(root.to_owned(), 0)];
         while let Some((folder, depth)) = open.pop() {
-            let entries = match self.disk().list(&folder) {
+            let entries = match self.disk().list_all(&folder) {
                 Ok(entries) => entries,
                 Err(error) => {
                     walked.unlisted.push((folder, error));
                     continue;
                 }
             };
-            for entry in entries {
-                let path = folder.join(&entry.name);
-                if !entry.is_dir {
+            for (name, is_dir) in entries {
+                let path = folder.join(name);
+                if !is_dir && path.to_str().is_none() {
+                    walked.nameless.push(path);
+                } else if !is_dir {
                     walked.files.push(path);
                 } else if depth < DEPTH_MAX {
                     open.push((path, depth + 1));

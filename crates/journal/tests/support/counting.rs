@@ -80,12 +80,7 @@ impl Disk for Counting {
         self.count(bytes.len());
         Ok(bytes)
     }
-    fn create_dir(&self, path: &Path) -> Io<()> {
-        self.disk.create_dir(path)
-    }
-    fn create(&self, path: &Path) -> Io<()> {
-        self.disk.create(path)
-    }
+    super::handed_on!();
     fn open_append(&self, path: &Path) -> Io<Box<dyn Appender>> {
         self.disk.open_append(path)
     }
@@ -106,22 +101,10 @@ impl Disk for Counting {
     fn write_at(&self, path: &Path, offset: u64, bytes: &[u8]) -> Io<()> {
         self.disk.write_at(path, offset, bytes)
     }
-    fn sync(&self, path: &Path) -> Io<()> {
-        self.disk.sync(path)
-    }
-    fn sync_dir(&self, path: &Path) -> Io<()> {
-        self.disk.sync_dir(path)
-    }
-    fn sync_all(&self, path: &Path) -> Io<()> {
-        self.disk.sync_all(path)
-    }
     fn rename(&self, from: &Path, to: &Path) -> Io<()> {
         self.disk.rename(from, to)
     }
     fn remove(&self, path: &Path) -> Io<()> {
         self.disk.remove(path)
-    }
-    fn try_lock(&self, path: &Path) -> Io<Option<Box<dyn LockGuard>>> {
-        self.disk.try_lock(path)
     }
 }

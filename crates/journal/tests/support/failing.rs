@@ -15,39 +15,50 @@ pub struct Failing {
     looks: AtomicU64,
     shut: Option<PathBuf>,
     sealed: Option<PathBuf>,
+    measureless: Option<PathBuf>,
 }
 
 impl Failing {
-    /// The look of that number fails, once.
-    pub fn once(disk: &MemDisk, at: u64) -> Arc<Self> {
-        Arc::new(Self {
+    fn over(disk: &MemDisk) -> Self {
+        Self {
             disk: disk.clone(),
-            at,
+            at: 0,
             looks: AtomicU64::new(0),
             shut: None,
             sealed: None,
+            measureless: None,
+        }
+    }
+
+    /// The look of that number fails, once.
+    pub fn once(disk: &MemDisk, at: u64) -> Arc<Self> {
+        Arc::new(Self {
+            at,
+            ..Self::over(disk)
         })
     }
 
     /// Nobody may read this one.
     pub fn shut(disk: &MemDisk, path: PathBuf) -> Arc<Self> {
         Arc::new(Self {
-            disk: disk.clone(),
-            at: 0,
-            looks: AtomicU64::new(0),
             shut: Some(path),
-            sealed: None,
+            ..Self::over(disk)
         })
     }
 
     /// Nobody may write below this folder.
     pub fn sealed(disk: &MemDisk, path: PathBuf) -> Arc<Self> {
         Arc::new(Self {
-            disk: disk.clone(),
-            at: 0,
-            looks: AtomicU64::new(0),
-            shut: None,
             sealed: Some(path),
+            ..Self::over(disk)
+        })
+    }
+
+    /// Nobody is told how long this one is.
+    pub fn measureless(disk: &MemDisk, path: PathBuf) -> Arc<Self> {
+        Arc::new(Self {
+            measureless: Some(path),
+            ..Self::over(disk)
         })
     }
 
@@ -85,6 +96,9 @@ impl Disk for Failing {
         self.disk.list(dir)
     }
     fn len(&self, path: &Path) -> Io<Option<u64>> {
+        if self.measureless.as_deref() == Some(path) {
+            return Err(io::Error::other("no answer"));
+        }
         self.disk.len(path)
     }
     fn read(&self, path: &Path, limit: u64) -> Io<Vec<u8>> {
@@ -95,12 +109,7 @@ impl Disk for Failing {
         self.look(path)?;
         self.disk.read_at(path, offset, bytes)
     }
-    fn create_dir(&self, path: &Path) -> Io<()> {
-        self.disk.create_dir(path)
-    }
-    fn create(&self, path: &Path) -> Io<()> {
-        self.disk.create(path)
-    }
+    super::handed_on!();
     fn open_append(&self, path: &Path) -> Io<Box<dyn Appender>> {
         self.look(path)?;
         self.disk.open_append(path)
@@ -127,15 +136,6 @@ impl Disk for Failing {
         self.look(path)?;
         self.disk.write_at(path, offset, bytes)
     }
-    fn sync(&self, path: &Path) -> Io<()> {
-        self.disk.sync(path)
-    }
-    fn sync_dir(&self, path: &Path) -> Io<()> {
-        self.disk.sync_dir(path)
-    }
-    fn sync_all(&self, path: &Path) -> Io<()> {
-        self.disk.sync_all(path)
-    }
     fn rename(&self, from: &Path, to: &Path) -> Io<()> {
         self.change(to)?;
         self.disk.rename(from, to)
@@ -143,8 +143,5 @@ impl Disk for Failing {
     fn remove(&self, path: &Path) -> Io<()> {
         self.change(path)?;
         self.disk.remove(path)
-    }
-    fn try_lock(&self, path: &Path) -> Io<Option<Box<dyn LockGuard>>> {
-        self.disk.try_lock(path)
     }
 }

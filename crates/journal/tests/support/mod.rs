@@ -5,13 +5,38 @@
     reason = "each suite uses its own part of it"
 )]
 
+/// What a disk over another one hands on as it is, whatever else it does.
+macro_rules! handed_on {
+    () => {
+        fn create_dir(&self, path: &Path) -> Io<()> {
+            self.disk.create_dir(path)
+        }
+        fn create(&self, path: &Path) -> Io<()> {
+            self.disk.create(path)
+        }
+        fn sync(&self, path: &Path) -> Io<()> {
+            self.disk.sync(path)
+        }
+        fn sync_dir(&self, path: &Path) -> Io<()> {
+            self.disk.sync_dir(path)
+        }
+        fn sync_all(&self, path: &Path) -> Io<()> {
+            self.disk.sync_all(path)
+        }
+        fn try_lock(&self, path: &Path) -> Io<Option<Box<dyn LockGuard>>> {
+            self.disk.try_lock(path)
+        }
+    };
+}
+use handed_on;
+
 pub mod counting;
 pub mod failing;
 pub mod model;
 pub mod power;
 pub mod stores;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +48,19 @@ use heddle_journal::{Change, Journal, JournalError, Settings, Who, World};
 use serde_json::{Value, json};
 
 pub const ROOT: &str = "/repo/.heddle";
+
+/// A name in the store.
+pub fn at(name: &str) -> PathBuf {
+    Path::new(ROOT).join(name)
+}
+
+/// A file of the store, whoever put it there.
+pub fn plant(disk: &MemDisk, name: &str, bytes: &[u8]) {
+    let path = at(name);
+    disk.create_dir(path.parent().unwrap()).unwrap();
+    disk.write(&path, bytes).unwrap();
+    disk.sync_all(Path::new("/")).unwrap();
+}
 
 /// Stands still; which start of the machine it belongs to is the test's to say.
 #[derive(Debug)]

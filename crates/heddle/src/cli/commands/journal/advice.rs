@@ -101,6 +101,7 @@ mod tests {
             behind: Vec::new(),
             counters,
             lost_base: None,
+            redactions_open: 0,
             warnings: Vec::new(),
         })
     }

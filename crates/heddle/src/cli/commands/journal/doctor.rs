@@ -16,10 +16,15 @@ pub fn examine(context: &Context) -> Result<(), CliError> {
     for warning in &told.verified.warnings {
         ui::note(&format!("warning: {warning}"));
     }
-    if told.verified.ok {
+    if told.verified.ok && told.verified.redactions_open == 0 {
         return context.print(&told, text);
     }
     let answer = serde_json::to_value(&told).unwrap_or_default();
+    if told.verified.ok {
+        // State equals log, and a person is asked for all the same.
+        let error = CliError::new(exit::FAILED, printable(&told.verdict)).next(&told.next);
+        return Err(error.answer(answer));
+    }
     let sentence = format!("{}: {}", told.verdict, verify::sentence(&told.verified));
     let error = CliError::new(exit::FAILED, printable(&sentence));
     let next = advice::next(&told.verified);

@@ -4,10 +4,11 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use heddle_journal::Remains;
 use heddle_journal::federation::{Imported, SLICE_BYTES_MAX};
 
 use super::mesh_slices::{self, Fetched};
-use super::redact::{self, Left};
+use super::redact;
 use super::store;
 use crate::cli::text::printable;
 use crate::cli::{CliError, Context, bounded, exit, ui};
@@ -30,7 +31,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         let journal = store::open(context, None)?;
         let fetched = mesh_slices::fetch(context, &journal, name, args.leave_out_bad)?;
         for slice in &fetched.slices {
-            tell_changed(&slice.told);
+            tell_taken_over(&slice.told);
         }
         let all: Vec<&Imported> = fetched.slices.iter().map(|slice| &slice.told).collect();
         return match left_over(&all) {
@@ -47,7 +48,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let told = journal
         .import_slice(&bytes, args.leave_out_bad)
         .map_err(store::told)?;
-    tell_changed(&told);
+    tell_taken_over(&told);
     match left_over(&[&told]) {
         None => context.print_done(&told, text),
         Some(error) => Err(error.answer(serde_json::to_value(&told).unwrap_or_default())),
@@ -55,14 +56,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
 }
 
 /// On standard error, whatever the answer is: nobody names them a second time.
-fn tell_changed(told: &Imported) {
-    let once = [
-        redact::changed(&told.changed),
-        redact::unverified(&told.unverified),
-    ];
-    for sentence in once.into_iter().flatten() {
-        ui::note(&format!("note: {sentence}"));
-    }
+fn tell_taken_over(told: &Imported) {
     if !told.taken_over.is_empty() {
         ui::note(&printable(&format!(
             "warning: these records of this store's own say some of what {} has erased, and were left as they are: {}; `heddle doctor redact --seq N --reason REASON` erases one",
@@ -74,21 +68,16 @@ fn tell_changed(told: &Imported) {
 
 /// What still holds some of what was erased, or may.
 fn left_over(all: &[&Imported]) -> Option<CliError> {
-    let files = |of: fn(&Imported) -> &Vec<String>| -> Vec<String> {
-        all.iter().flat_map(|told| of(told)).cloned().collect()
-    };
-    let left = Left {
-        leftovers: &files(|told| &told.leftovers),
-        unread: &files(|told| &told.unread),
-        hidden: all.iter().map(|told| told.hidden).sum(),
-        unfinished: all.iter().any(|told| told.unfinished),
-    };
+    let mut left = Remains::default();
+    for told in all {
+        left.add(&told.left);
+    }
     if left.is_nothing() {
         return None;
     }
     let holds = "these files still hold some of what its origin erased";
-    let sentence = format!("it was taken in, but {}", left.words(holds));
-    Some(CliError::new(exit::FAILED, sentence).next(left.next()))
+    let sentence = format!("it was taken in, but {}", redact::words(&left, holds));
+    Some(CliError::new(exit::FAILED, sentence).next(redact::next(&left)))
 }
 
 fn fetched_text(fetched: &Fetched) -> String {

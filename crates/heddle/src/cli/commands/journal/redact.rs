@@ -1,7 +1,10 @@
 //! `heddle doctor redact`: erases content from this repository's journal, and says what it cannot reach.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args as ClapArgs;
-use heddle_journal::{Redacted, Target};
+use heddle_core::shell::quoted;
+use heddle_journal::{Ended, Journal, JournalError, LetBe, Redacted, Remains, Target};
 
 use super::store;
 use crate::cli::text::printable;
@@ -14,36 +17,63 @@ pub struct Args {
         long,
         value_name = "ID",
         conflicts_with = "seq",
-        required_unless_present = "seq"
+        required_unless_present_any = ["seq", "left", "let_be"]
     )]
     item: Option<String>,
     /// One record by its seq
     #[arg(long, value_name = "N")]
     seq: Option<u64>,
     /// Why; stays in the journal for ever, so say nothing of what is erased
-    #[arg(long)]
-    reason: String,
+    #[arg(long, required_unless_present_any = ["left", "let_be"])]
+    reason: Option<String>,
+    /// Name what earlier redactions have left for a person, and erase nothing
+    #[arg(long, conflicts_with_all = ["item", "seq", "reason"])]
+    left: bool,
+    /// Tell no more of these files: a person has looked at them. Without one: of everything but files that still hold what was found
+    #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with_all = ["item", "seq", "reason", "left"])]
+    let_be: Option<Vec<PathBuf>>,
+}
+
+impl Args {
+    fn target(&self) -> Target {
+        if let Some(seq) = self.seq {
+            return Target::Seq(seq);
+        }
+        let item = self.item.as_deref().unwrap_or_default();
+        let (item_type, item_id) = match item.split_once('/') {
+            Some((item_type, id)) => (Some(item_type.to_owned()), id),
+            None => (None, item),
+        };
+        Target::Item {
+            item_type,
+            item_id: item_id.to_owned(),
+        }
+    }
+
+    /// The same once more.
+    fn command(&self) -> String {
+        let target = match (self.seq, &self.item) {
+            (Some(seq), _) => format!("--seq {seq}"),
+            (None, item) => format!("--item {}", quoted(item.as_deref().unwrap_or_default())),
+        };
+        let reason = quoted(self.reason.as_deref().unwrap_or_default());
+        format!("heddle doctor redact {target} --reason {reason}")
+    }
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
-    let target = match (args.seq, &args.item) {
-        (Some(seq), _) => Target::Seq(seq),
-        (None, item) => {
-            let item = item.as_deref().unwrap_or_default();
-            let (item_type, item_id) = match item.split_once('/') {
-                Some((item_type, id)) => (Some(item_type.to_owned()), id),
-                None => (None, item),
-            };
-            Target::Item {
-                item_type,
-                item_id: item_id.to_owned(),
-            }
-        }
-    };
     let journal = store::open(context, None)?;
-    let mut told = journal.redact(&target, &args.reason).map_err(store::told)?;
+    if let Some(files) = &args.let_be {
+        return let_be(context, &journal, files);
+    }
+    if args.left {
+        return show_left(context, &journal);
+    }
+    let reason = args.reason.as_deref().unwrap_or_default();
+    let told = journal.redact(&args.target(), reason);
+    let mut told = told.map_err(|error| unended(&journal, &args, error))?;
     told.warnings = warnings(&told);
-    if told.is_clean() {
+    if told.left.is_nothing() {
         return context.print_done(&told, text);
     }
     // What the sentence below does not say.
@@ -54,70 +84,172 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let holds = if told.searched {
         "these files of the store still hold some of the bytes"
     } else {
-        "these files, which an earlier run found to hold some of the bytes, are still there"
+        AS_FOUND
     };
-    let left = Left {
-        leftovers: &told.leftovers,
-        unread: &told.unread,
-        hidden: told.hidden,
-        unfinished: told.unfinished,
-    };
-    let sentence = format!("erased from the journal, but {}", left.words(holds));
-    let error = CliError::new(exit::FAILED, sentence).next(left.next());
+    let sentence = format!("erased from the journal, but {}", words(&told.left, holds));
+    let error = CliError::new(exit::FAILED, sentence).next(next(&told.left));
     Err(error.answer(answer))
 }
 
-/// What an erasure leaves for a person to look after.
-pub(super) struct Left<'t> {
-    pub(super) leftovers: &'t [String],
-    pub(super) unread: &'t [String],
-    pub(super) hidden: u64,
-    pub(super) unfinished: bool,
+const AS_FOUND: &str =
+    "these files, which an earlier run found to hold some of the bytes, are still there";
+
+/// One that failed behind its begin is gone on with by whoever comes next; only this command says what became of it.
+fn unended(journal: &Journal, args: &Args, error: JournalError) -> CliError {
+    let told = store::told(error);
+    if !journal.is_redacting() {
+        return told;
+    }
+    told.next(format!(
+        "It has begun and has not ended. See to what stands in the way, and run the same again, which goes on with it and says what it has left: {}",
+        args.command()
+    ))
 }
 
-impl Left<'_> {
-    pub(super) fn is_nothing(&self) -> bool {
-        self.leftovers.is_empty() && self.unread.is_empty() && self.hidden == 0 && !self.unfinished
+fn show_left(context: &Context, journal: &Journal) -> Result<(), CliError> {
+    let left = journal.remains().map_err(store::told)?;
+    if left.is_nothing() {
+        return context.print_done(&left, |left| {
+            let mut text = "no redaction has left anything\n".to_owned();
+            text.extend(short_in(left).map(|note| format!("note: {note}\n")));
+            printable(&text)
+        });
     }
+    let answer = serde_json::to_value(&left).unwrap_or_default();
+    let sentence = format!(
+        "earlier redactions have left this: {}",
+        words(&left, AS_FOUND)
+    );
+    let error = CliError::new(exit::FAILED, sentence).next(next(&left));
+    Err(error.answer(answer))
+}
 
-    pub(super) fn words(&self, holds: &str) -> String {
-        let named = |what: &str, files: &[String]| {
-            (!files.is_empty()).then(|| format!("{what}:\n  {}", printable(&files.join("\n  "))))
-        };
-        let parts = [
-            named(holds, self.leftovers),
-            named("these could not be read, so that nobody knows what they hold", self.unread),
-            (self.hidden > 0).then(|| {
-                format!(
-                    "{} files hold some of it, and say some of it in their own names, which are noted nowhere",
-                    self.hidden
-                )
-            }),
-            self.unfinished.then(|| {
-                "an earlier redaction was interrupted before its search of the store had ended: what it had erased by then is not known any more, and no file was searched for it".to_owned()
-            }),
-        ];
-        let parts: Vec<String> = parts.into_iter().flatten().collect();
-        parts.join("\n")
-    }
+/// A person's word: nobody else can look any more.
+fn let_be(context: &Context, journal: &Journal, files: &[PathBuf]) -> Result<(), CliError> {
+    let whole = |file: &PathBuf| {
+        let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+        in_store(journal, &path)
+    };
+    let files: Vec<PathBuf> = files.iter().map(whole).collect();
+    let told = journal.let_be(&files).map_err(|error| {
+        let is_refused = matches!(error, JournalError::Refused(_));
+        let told = store::told(error);
+        if is_refused {
+            told.next("Nothing was changed; `heddle doctor redact --left` names them.")
+        } else {
+            told
+        }
+    })?;
+    context.print_done(&told, let_be_text)
+}
 
-    pub(super) fn next(&self) -> String {
-        let is_own = self.leftovers.iter().any(|file| is_of_journal(file));
-        let rows = [
-            (is_own, OWN),
-            (!is_own && !self.leftovers.is_empty(), STRANGE),
-            (!self.unread.is_empty(), UNREAD),
-            (self.hidden > 0 || self.unfinished, BY_HAND),
-        ];
-        let words = rows.into_iter().filter(|(is_so, _)| *is_so);
-        words.map(|(_, word)| word).collect::<Vec<_>>().join(" ")
+/// As the store itself spells it, whatever links the person's way to it has.
+fn in_store(journal: &Journal, path: &Path) -> PathBuf {
+    let root = journal.layout().root();
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    let inside = folder
+        .zip(root.canonicalize().ok())
+        .and_then(|(folder, real)| {
+            let inside = folder.strip_prefix(real).ok()?;
+            Some(root.join(inside).join(path.file_name()?))
+        });
+    inside.unwrap_or_else(|| path.to_owned())
+}
+
+fn let_be_text(told: &LetBe) -> String {
+    let mut text = format!("let be: {}\n", told.let_be);
+    if !told.left.is_nothing() {
+        let words = words(&told.left, AS_FOUND);
+        text.push_str(&format!(
+            "still told: {words}\n  next: heddle doctor redact --left\n"
+        ));
     }
+    text
+}
+
+/// One that was interrupted, of whoever ends it on the way to something else.
+pub(super) fn ended(ended: &Ended) -> String {
+    let told = &ended.told;
+    let done = format!(
+        "note: a redaction of {} that was interrupted was ended here: {} records and {} blobs erased",
+        ended.what,
+        told.redacted.len(),
+        told.blobs
+    );
+    let left = if told.left.is_nothing() {
+        "nothing is left of it that anybody knows of".to_owned()
+    } else {
+        format!(
+            "{}\n  next: heddle doctor redact --left",
+            words(&told.left, HELD)
+        )
+    };
+    printable(&format!("{done}; {left}"))
+}
+
+const HELD: &str = "these files of the store still hold some of the bytes";
+
+/// What is left, in a person's words.
+pub(super) fn words(left: &Remains, holds: &str) -> String {
+    let named = |what: &str, files: &[String]| {
+        (!files.is_empty()).then(|| format!("{what}:\n  {}", printable(&files.join("\n  "))))
+    };
+    let parts = [
+        named(holds, &left.leftovers),
+        named("these could not be read, so that nobody knows what they hold", &left.unread),
+        named(
+            "these could not be read when the store was searched; they can be now, and nobody knows any more what to search for",
+            &left.unverified,
+        ),
+        named(
+            "more is compressed in these than is looked into (64 MB of one stream, 512 MB of one file, four streams inside of one another)",
+            &left.unsearched,
+        ),
+        named(
+            "these files held some of the bytes, were changed since, and cannot be searched any more",
+            &left.changed,
+        ),
+        (left.hidden > 0).then(|| {
+            format!(
+                "{} files hold some of it, or could not be searched, whose own names say some of it or are no text: these are noted nowhere",
+                left.hidden
+            )
+        }),
+        left.unfinished.then(|| {
+            "not all that was erased is known, and no file was searched for the rest: a blob of it is here and cannot be read, or an earlier redaction was interrupted before its search of the store had ended, or the list of what it had found is damaged".to_owned()
+        }),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    parts.join("\n")
+}
+
+pub(super) fn next(left: &Remains) -> String {
+    let is_own = left.leftovers.iter().any(|file| is_of_journal(file));
+    let is_unlooked = [
+        &left.unread,
+        &left.unverified,
+        &left.unsearched,
+        &left.changed,
+    ]
+    .iter()
+    .any(|files| !files.is_empty());
+    let rows = [
+        (is_own, OWN),
+        (!is_own && !left.leftovers.is_empty(), STRANGE),
+        (is_unlooked, UNLOOKED),
+        (left.hidden > 0 || left.unfinished, BY_HAND),
+        (true, LET_BE),
+    ];
+    let words = rows.into_iter().filter(|(is_so, _)| *is_so);
+    words.map(|(_, word)| word).collect::<Vec<_>>().join(" ")
 }
 
 const STRANGE: &str = "They are not the journal's own: look at them, remove the files that must go, and run this again; nobody can search for erased content a second time.";
 const OWN: &str = "Remove no file of .heddle/events: segments, checkpoints and blobs hold the records of all others. The bytes stand in a record that was not erased, or in a name or an id of one: `grep -n TEXT FILE` shows its seq, and `heddle doctor redact --seq N --reason REASON` erases it. Other files that are named: look at them, remove those that must go.";
-const UNREAD: &str = "What could not be read is named until it can be, or is gone: look at it yourself (`ls -l`, `grep -l TEXT FILE`), for nobody can search for erased content later; then run this again.";
-const BY_HAND: &str = "Look through the store yourself: `grep -rl TEXT .heddle`, for all that was to be erased. This is said once.";
+const UNLOOKED: &str = "Files of which nobody knows: look at them yourself (`ls -l`, `grep -l TEXT FILE`, unpack what is compressed), for nobody can search for erased content later, and remove those that must go.";
+const BY_HAND: &str =
+    "Look through the store yourself: `grep -rl TEXT .heddle`, for all that was to be erased.";
+const LET_BE: &str = "What is told stays told until it is gone or you say that you have looked: `heddle doctor redact --let-be FILE` for a file, without FILE for all that is not known to hold any of it.";
 
 /// A file without which records are lost.
 fn is_of_journal(file: &str) -> bool {
@@ -134,12 +266,16 @@ fn warnings(told: &Redacted) -> Vec<String> {
             .to_owned(),
         "copies outside of this store (clones, backups of the disk, a folder it was migrated from) are not reached".to_owned(),
     ];
-    all.extend(changed(&told.changed));
-    all.extend(unverified(&told.unverified));
     if told.short > 0 {
         all.push(format!(
             "{} of the texts have fewer than 8 bytes, as words do that anybody uses: these were searched for as whole words, and only in files that are not the journal's own",
             told.short
+        ));
+    }
+    if told.lost > 0 {
+        all.push(format!(
+            "the content of {} blobs was gone before: nobody knows what it was, and no file was searched for it",
+            told.lost
         ));
     }
     if told.shared > 0 {
@@ -148,10 +284,11 @@ fn warnings(told: &Redacted) -> Vec<String> {
             told.shared
         ));
     }
-    if !told.short_in.is_empty() {
+    all.extend(short_in(&told.left));
+    if !told.links.is_empty() {
         all.push(format!(
-            "these files hold some of that; look at them: {}",
-            told.short_in.join(", ")
+            "these links lead out of the store, and nobody has looked behind them: {}",
+            told.links.join(", ")
         ));
     }
     if told.keys > 0 {
@@ -169,16 +306,13 @@ fn warnings(told: &Redacted) -> Vec<String> {
     all
 }
 
-/// Told once: after that nobody knows what to look for.
-pub(super) fn changed(files: &[String]) -> Option<String> {
-    let sentence = "these files held some of the bytes, were changed since, and cannot be searched any more; look at them";
-    (!files.is_empty()).then(|| format!("{sentence}: {}", files.join(", ")))
-}
-
-/// The same.
-pub(super) fn unverified(files: &[String]) -> Option<String> {
-    let sentence = "these could not be read when an earlier run searched the store; they can be now, and nobody knows any more what to search for; look at them";
-    (!files.is_empty()).then(|| format!("{sentence}: {}", files.join(", ")))
+fn short_in(left: &Remains) -> Option<String> {
+    (!left.short_in.is_empty()).then(|| {
+        format!(
+            "these files hold some of what was short or is held by others, too; look at them: {}",
+            left.short_in.join(", ")
+        )
+    })
 }
 
 fn text(told: &Redacted) -> String {
@@ -188,6 +322,8 @@ fn text(told: &Redacted) -> String {
         "only files that are not the journal's own were searched, for all that was erased is short or is held by others, too"
     } else if told.redacted.is_empty() && told.checkpoints.is_empty() && told.blobs == 0 {
         "no file was searched, for nothing of the content is known any more; no file is left that an earlier search had found"
+    } else if told.lost > 0 {
+        "no file was searched, for the content was gone before"
     } else {
         "no file was searched, for what was erased has no text that could be searched for"
     };

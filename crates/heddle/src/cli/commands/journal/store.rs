@@ -30,7 +30,8 @@ pub fn open(context: &Context, reader: Option<String>) -> Result<Journal, CliErr
 pub fn open_in_any_mode(context: &Context, reader: Option<String>) -> Result<Journal, CliError> {
     let here = here()?;
     let root = find(&here).ok_or_else(|| told(JournalError::NoStore(here.clone())))?;
-    Journal::open(world(), &root, who(context, reader)).map_err(told)
+    let journal = Journal::open(world(), &root, who(context, reader)).map_err(told)?;
+    Ok(journal.with_ear(|ended| ui::note(&super::redact::ended(ended))))
 }
 
 fn find(here: &Path) -> Option<PathBuf> {
@@ -96,6 +97,7 @@ pub fn typed(journal: &Journal, scope: &str) -> String {
 pub fn init(context: &Context) -> Result<(Journal, PathBuf), CliError> {
     let root = place(context)?;
     let journal = Journal::init(world(), &root, who(context, None)).map_err(told)?;
+    let journal = journal.with_ear(|ended| ui::note(&super::redact::ended(ended)));
     Ok((journal, root))
 }
 

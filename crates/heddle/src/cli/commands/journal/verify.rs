@@ -42,9 +42,15 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     if report.ok {
         return context.print(&report, |report| {
             let (records, entities) = (report.records, report.entities);
-            format!(
+            let mut text = format!(
                 "ok: {records} records, {entities} entities, every projection equals the journal\n"
-            )
+            );
+            if report.redactions_open > 0 {
+                text.push_str(
+                    "  but a redaction is not done with; next: heddle doctor redact --left\n",
+                );
+            }
+            text
         });
     }
     let answer = serde_json::to_value(&report).unwrap_or_default();
