@@ -13,7 +13,7 @@ use heddle_core::membership::Role;
 use heddle_core::names::MeshName;
 use heddle_wire::broker::{BrokerInviteBody, RegisterMeshAnswer, RegisterMeshBody, RegisterOwner};
 use heddle_wire::problem::Problem;
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, ORIGIN};
 use hyper::{Method, Request, StatusCode};
@@ -184,9 +184,17 @@ pub(super) async fn read<T: DeserializeOwned>(
     let body = Limited::new(request.into_body(), bytes_max).collect();
     let body = tokio::time::timeout(HELLO_TIMEOUT, body).await;
     let body = body.map_err(|_| no(ErrorCode::RequestTimeout, "the body did not come in time"))?;
-    let body = body.map_err(|_| no(ErrorCode::PayloadTooLarge, "the body is too large"))?;
+    let body = body.map_err(|error| unread(error.as_ref(), bytes_max))?;
     serde_json::from_slice(&body.to_bytes())
         .map_err(|error| no(ErrorCode::InvalidRequest, error.to_string()))
+}
+
+fn unread(error: &(dyn std::error::Error + 'static), bytes_max: usize) -> Box<Problem> {
+    if error.is::<LengthLimitError>() {
+        let why = format!("the request body is larger than {bytes_max} bytes");
+        return no(ErrorCode::PayloadTooLarge, why);
+    }
+    no(ErrorCode::InvalidRequest, format!("broken body: {error}"))
 }
 
 async fn invite(door: &Door, mesh: MeshName, request: Request<Incoming>) -> Answered {

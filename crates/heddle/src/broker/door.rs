@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::api;
+use super::orderly_end::OrderlyEnd;
 use super::pages::Pages;
 use super::places::{Arrival, Place, Places};
 
@@ -150,7 +151,7 @@ impl Door {
         let connection = builder
             .timer(TokioTimer::new())
             .header_read_timeout(HELLO_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), answer)
+            .serve_connection(TokioIo::new(OrderlyEnd::new(stream)), answer)
             .with_upgrades();
         tokio::select! {
             // Not a request, or too slow: it has been told what there is to say.

@@ -18,13 +18,31 @@ use super::door::{Page, is_bearer, page};
 /// How long what it stands on may take to answer before the broker counts as not ready.
 const READY_WAIT: Duration = Duration::from_secs(2);
 
-type Asked<'p> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'p>>;
+pub type Asked<'p> = Pin<Box<dyn Future<Output = Result<(), Waits>> + Send + 'p>>;
+
+/// What a broker waits for: as people call it, and why.
+#[derive(Debug)]
+pub struct Waits {
+    pub what: &'static str,
+    pub why: String,
+}
 
 /// Whether something that the broker stands on answers now.
 pub trait Probe: Send + Sync {
     /// As people call it.
     fn name(&self) -> &'static str;
     fn ask(&self) -> Asked<'_>;
+
+    /// It does not.
+    fn waits(&self, why: impl Into<String>) -> Waits
+    where
+        Self: Sized,
+    {
+        Waits {
+            what: self.name(),
+            why: why.into(),
+        }
+    }
 }
 
 pub struct Pages {
@@ -81,12 +99,11 @@ impl Pages {
         let mut waiting = Vec::new();
         for probe in &self.probes {
             let asked = tokio::time::timeout(READY_WAIT, probe.ask()).await;
-            let why = match asked {
+            waiting.push(match asked {
                 Ok(Ok(())) => continue,
-                Ok(Err(why)) => why,
-                Err(_) => "no answer in time".to_owned(),
-            };
-            waiting.push((probe.name(), why));
+                Ok(Err(Waits { what, why })) => (what, why),
+                Err(_) => (probe.name(), "no answer in time".to_owned()),
+            });
         }
         waiting
     }
