@@ -99,6 +99,7 @@ fn view(snapshot_id: OpId, uploaded: Uploaded) -> SnapshotAnswer {
         committed: false,
         next_cursor: None,
         left_out: None,
+        left_out_items: Vec::new(),
         broker_epoch: None,
         broker_seq_start: None,
         rows: None,
@@ -107,11 +108,18 @@ fn view(snapshot_id: OpId, uploaded: Uploaded) -> SnapshotAnswer {
     match uploaded {
         Uploaded::Open { through, left_out } => SnapshotAnswer {
             next_cursor: Some(through),
-            left_out: Some(left_out),
+            left_out: Some(left_out.count),
+            left_out_items: left_out.items,
             ..open
         },
-        Uploaded::Shown { shown, is_fresh } => SnapshotAnswer {
+        Uploaded::Shown {
+            shown,
+            is_fresh,
+            left_out,
+        } => SnapshotAnswer {
             committed: true,
+            left_out: Some(left_out.count),
+            left_out_items: left_out.items,
             broker_epoch: Some(shown.first.epoch),
             broker_seq_start: Some(shown.first.seq),
             rows: Some(shown.row_count),
