@@ -169,6 +169,20 @@ const ADDRESS: &str = "Write --database postgres://USER:PASSWORD@HOST:PORT/DATAB
 fn cannot_use(error: &OpenError) -> CliError {
     let (code, next) = match error {
         OpenError::Address(_) => (exit::USAGE, ADDRESS),
+        OpenError::Option { .. } => (
+            exit::USAGE,
+            "Correct the option and start again; nothing was changed.",
+        ),
+        OpenError::Busy(_) => (
+            exit::UNREACHABLE,
+            "If it says so for long, look into the log of its server: it may have no connection left (max_connections, 22 for each \
+             broker; CONNECTION LIMIT of the role) or no disk. Then start again.",
+        ),
+        OpenError::NoTls(_) => (
+            exit::REFUSED,
+            "Give its server a certificate (ssl = on, ssl_cert_file and ssl_key_file in postgresql.conf); or write sslmode=disable \
+             behind the address if the way is protected otherwise.",
+        ),
         OpenError::Unreachable(_) => (
             exit::UNREACHABLE,
             "Start the database, or correct host and port (--database-ca FILE names a certificate of your own); then start again.",

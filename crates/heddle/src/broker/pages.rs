@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use heddle_daemon::{LocalToken, MetricsPage};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use tokio_util::sync::CancellationToken;
 
-use super::door::{Page, is_bearer, page};
+use super::door::{Page, is_bearer, page, refusing};
 
 /// How long what it stands on may take to answer before the broker counts as not ready.
 const READY_WAIT: Duration = Duration::from_secs(2);
@@ -55,7 +55,8 @@ pub struct Pages {
 impl Pages {
     pub async fn answer(&self, request: &Request<Incoming>) -> Page {
         if request.method() != Method::GET && request.method() != Method::HEAD {
-            return page(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+            let refused = page(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+            return refusing(refused, "GET, HEAD");
         }
         let mut answer = match request.uri().path() {
             "/healthz" => page(StatusCode::OK, "{\"status\":\"ok\"}\n"),
@@ -111,10 +112,7 @@ impl Pages {
     fn figures(&self, request: &Request<Incoming>) -> Page {
         if !is_bearer(request.headers().get(AUTHORIZATION), &self.admin) {
             let words = "send `Authorization: Bearer <token>` with the content of admin_token in the data folder\n";
-            let mut refused = page(StatusCode::UNAUTHORIZED, words);
-            let bearer = HeaderValue::from_static("Bearer");
-            refused.headers_mut().insert(WWW_AUTHENTICATE, bearer);
-            return refused;
+            return refusing(page(StatusCode::UNAUTHORIZED, words), "GET, HEAD");
         }
         let mut figures = page(StatusCode::OK, &self.metrics.render());
         let kind = HeaderValue::from_static("text/plain; version=0.0.4");

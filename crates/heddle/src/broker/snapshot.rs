@@ -15,7 +15,7 @@ use heddle_wire::problem::Problem;
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 
-use super::api::{Answered, broken, no, read, shown};
+use super::api::{Answered, NextIs as _, broken, no, read, shown};
 use super::door::Door;
 
 /// What is asked, with the text of the upload's id.
@@ -77,7 +77,10 @@ pub(super) async fn answer(
             (id, principal, done)
         }
     };
-    let uploaded = uploaded.map_err(|refusal| no(refusal.code, refusal.detail))?;
+    let uploaded = uploaded.map_err(|refusal| match refusal.code {
+        ErrorCode::NotOwner => not_owner(&refusal.detail),
+        code => no(code, refusal.detail),
+    })?;
     if matches!(uploaded, Uploaded::Shown { is_fresh: true, .. }) {
         door.broker.log_grew(principal.mesh);
     }
@@ -129,6 +132,13 @@ fn view(snapshot_id: OpId, uploaded: Uploaded) -> SnapshotAnswer {
     }
 }
 
+/// It is the operator who asks, and names the owner.
+fn not_owner(why: &str) -> Box<Problem> {
+    no(ErrorCode::NotOwner, why).next_is(
+        "Name an owner of the mesh in `member`: `heddle broker members --json` shows who that is, with ids.",
+    )
+}
+
 /// The member for whom it is, as the mesh knows it.
 async fn owner(door: &Door, slug: MeshName, member: MemberId) -> Result<Principal, Box<Problem>> {
     let tables = door.broker.accept().storage.as_ref();
@@ -139,8 +149,7 @@ async fn owner(door: &Door, slug: MeshName, member: MemberId) -> Result<Principa
     let roster = tables.roster(mesh).await.map_err(broken)?;
     let mut members = roster.members.into_iter();
     let Some((member, member_name)) = members.find(|(id, _)| *id == member) else {
-        let why = "the mesh has no such member";
-        return Err(no(ErrorCode::NotOwner, why));
+        return Err(not_owner("the mesh has no such member"));
     };
     Ok(Principal {
         mesh,

@@ -188,3 +188,103 @@ fn l_04_whoever_never_stops_writing_is_told_and_then_cut() {
     assert!(is_gone, "the connection is held for ever");
     assert!(began.elapsed() < Duration::from_secs(30));
 }
+
+/// What programs go by, beside the words: the method that there is, how to prove who one is, what the body is.
+#[test]
+fn a_refusal_at_the_door_names_the_method_and_the_proof_that_it_wants() {
+    let house = Home::new();
+    let (broker, admin) = start(&house);
+    let begin = format!("{MESHES}/team/snapshot/begin");
+    let member = r#"{"member":"01ARZ3NDEKTSV4RRFFQ69G5FAV"}"#;
+    let origin = format!("{admin}Origin: http://evil.example\r\n");
+    // (method, path, head, body, status, what the answer holds)
+    let cases = [
+        ("POST", "/readyz", "", "", 405, "allow: GET, HEAD\r\n"),
+        ("GET", MESHES, &*admin, "", 405, "allow: POST\r\n"),
+        (
+            "GET",
+            "/metrics",
+            "",
+            "",
+            401,
+            "www-authenticate: Bearer\r\n",
+        ),
+        ("POST", MESHES, "", "", 401, "www-authenticate: Bearer\r\n"),
+        (
+            "GET",
+            "/healthz",
+            "",
+            "",
+            200,
+            "content-type: application/json\r\n",
+        ),
+        (
+            "GET",
+            "/readyz",
+            "",
+            "",
+            200,
+            "content-type: application/json\r\n",
+        ),
+        (
+            "GET",
+            "/",
+            "",
+            "",
+            426,
+            "content-type: text/plain; charset=utf-8\r\n",
+        ),
+        (
+            "GET",
+            "/metrics",
+            &*admin,
+            "",
+            200,
+            "content-type: text/plain; version=0.0.4\r\n",
+        ),
+        (
+            "POST",
+            MESHES,
+            &*admin,
+            "{}",
+            400,
+            "content-type: application/problem+json\r\n",
+        ),
+        (
+            "POST",
+            MESHES,
+            &*origin,
+            "{}",
+            403,
+            "without an Origin header; no page of a browser",
+        ),
+        (
+            "POST",
+            MESHES,
+            &*admin,
+            r#"{"slug":"team"}"#,
+            200,
+            "content-type: application/json\r\n",
+        ),
+        (
+            "POST",
+            &*begin,
+            &*admin,
+            member,
+            403,
+            "heddle broker members --json",
+        ),
+    ];
+    for (method, path, head, body, status, holds) in cases {
+        let mut stream = connect(&broker);
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{head}\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(status_of(&answer), status, "{method} {path}: {answer}");
+        assert!(answer.contains(holds), "{method} {path}: {answer}");
+    }
+}

@@ -49,9 +49,12 @@ pub(super) fn checked_name(name: &str) -> Result<&str, OpenError> {
     if is_plain {
         Ok(name)
     } else {
-        Err(OpenError::Address(format!(
-            "{name:?} is no schema name: lower-case letters, digits and _ only"
-        )))
+        Err(OpenError::Option {
+            option: "--database-schema",
+            why: format!(
+                "{name:?} is no name: lower-case letters, digits and _ only, a letter first"
+            ),
+        })
     }
 }
 
