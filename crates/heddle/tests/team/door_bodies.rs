@@ -4,7 +4,7 @@ use crate::support;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use heddle_core::limits::{FRAME_BYTES_MAX, REQUEST_BYTES_MAX, UNREAD_WAIT};
 use serde_json::Value;
@@ -51,77 +51,43 @@ fn announced(path: &str, more: &str, bytes: usize) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {bytes}\r\n{more}\r\n")
 }
 
+/// (what stands behind `/api`, whether it comes with the token, bytes, status, code)
+#[rustfmt::skip]
+const REFUSED: [(&str, bool, usize, u16, &str); 7] = [
+    ("/my/meshes", true, REQUEST_BYTES_MAX + 1, 413, "payload_too_large"),
+    ("/my/meshes", true, 8 * REQUEST_BYTES_MAX, 413, "payload_too_large"),
+    ("/my/meshes/team/invites", true, 3 * REQUEST_BYTES_MAX, 413, "payload_too_large"),
+    (CHUNK, true, FRAME_BYTES_MAX + 1, 413, "payload_too_large"),
+    (CHUNK, true, 3 * FRAME_BYTES_MAX, 413, "payload_too_large"),
+    ("/my/meshes", false, 3 * REQUEST_BYTES_MAX, 401, "unauthorized"),
+    ("/nothing", true, 3 * REQUEST_BYTES_MAX, 404, "not_found"),
+];
+const CHUNK: &str = "/my/meshes/team/snapshot/6ba7b810-9dad-51d1-80b4-00c04fd430c8/chunk";
+
 #[test]
 fn l_04_a_body_that_is_refused_unread_still_hears_why() {
     let house = Home::new();
     let (broker, admin) = start(&house);
-    let chunk = format!("{MESHES}/team/snapshot/6ba7b810-9dad-51d1-80b4-00c04fd430c8/chunk");
-    let invites = format!("{MESHES}/team/invites");
-    // (path, head, bytes, status, code)
-    let cases = [
-        (
-            MESHES,
-            &*admin,
-            REQUEST_BYTES_MAX + 1,
-            413,
-            "payload_too_large",
-        ),
-        (
-            MESHES,
-            &*admin,
-            8 * REQUEST_BYTES_MAX,
-            413,
-            "payload_too_large",
-        ),
-        (
-            &*invites,
-            &*admin,
-            3 * REQUEST_BYTES_MAX,
-            413,
-            "payload_too_large",
-        ),
-        (
-            &*chunk,
-            &*admin,
-            FRAME_BYTES_MAX + 1,
-            413,
-            "payload_too_large",
-        ),
-        (
-            &*chunk,
-            &*admin,
-            3 * FRAME_BYTES_MAX,
-            413,
-            "payload_too_large",
-        ),
-        (MESHES, "", 3 * REQUEST_BYTES_MAX, 401, "unauthorized"),
-        (
-            "/api/nothing",
-            &*admin,
-            3 * REQUEST_BYTES_MAX,
-            404,
-            "not_found",
-        ),
-    ];
-    for (path, head, bytes, status, code) in cases {
+    for (path, has_token, bytes, status, code) in REFUSED {
+        let head = if has_token { admin.as_str() } else { "" };
+        let request = announced(&format!("/api{path}"), head, bytes);
         let body = vec![b' '; bytes];
         for _ in 0..5 {
-            let (told, said) = asked(&broker, &announced(path, head, bytes), &body);
+            let (told, said) = asked(&broker, &request, &body);
             let problem: Value = serde_json::from_str(&said).expect(&said);
-            assert_eq!(
-                (told, problem["code"].as_str()),
-                (status, Some(code)),
-                "{path}: {said}"
-            );
+            assert_eq!((told, &problem["code"]), (status, &code.into()), "{path}");
         }
     }
     // A page takes no body at all.
     let body = vec![b' '; 3 * REQUEST_BYTES_MAX];
-    assert_eq!(
-        asked(&broker, &announced("/healthz", "", body.len()), &body).0,
-        405
-    );
-    // Of unknown length, in pieces.
+    let request = announced("/healthz", "", body.len());
+    assert_eq!(asked(&broker, &request, &body).0, 405);
+}
+
+#[test]
+fn l_04_a_body_of_unknown_length_is_told_too_and_what_is_not_too_large_is_not_called_so() {
+    let house = Home::new();
+    let (broker, admin) = start(&house);
     let piece = vec![b' '; 1 << 16];
     let mut pieces = Vec::new();
     for _ in 0..48 {
@@ -130,8 +96,8 @@ fn l_04_a_body_that_is_refused_unread_still_hears_why() {
         pieces.extend_from_slice(b"\r\n");
     }
     pieces.extend_from_slice(b"0\r\n\r\n");
-    let head =
-        format!("POST {MESHES} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n{admin}\r\n");
+    let chunked = "Transfer-Encoding: chunked";
+    let head = format!("POST {MESHES} HTTP/1.1\r\nHost: x\r\n{chunked}\r\n{admin}\r\n");
     assert_eq!(asked(&broker, &head, &pieces).0, 413);
     // The limit itself is no reason: what it is, is.
     let most = vec![b' '; REQUEST_BYTES_MAX];
@@ -139,9 +105,8 @@ fn l_04_a_body_that_is_refused_unread_still_hears_why() {
     assert_eq!(told, 400, "{said}");
     // One that breaks off is not too large.
     let mut short = connect(&broker);
-    short
-        .write_all(announced(MESHES, &admin, 100).as_bytes())
-        .unwrap();
+    let head = announced(MESHES, &admin, 100);
+    short.write_all(head.as_bytes()).unwrap();
     short.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = String::new();
     let _ = short.read_to_string(&mut answer);
@@ -153,7 +118,6 @@ fn l_04_a_body_that_is_refused_unread_still_hears_why() {
 fn l_04_whoever_never_stops_writing_is_told_and_then_cut() {
     let house = Home::new();
     let (broker, admin) = start(&house);
-    let began = Instant::now();
     let mut stream = connect(&broker);
     let head = announced(MESHES, &admin, 10_000_000_000);
     stream.write_all(head.as_bytes()).unwrap();
@@ -186,101 +150,39 @@ fn l_04_whoever_never_stops_writing_is_told_and_then_cut() {
         silent.write_all(b" ").is_err()
     });
     assert!(is_gone, "the connection is held for ever");
-    assert!(began.elapsed() < Duration::from_secs(30));
 }
+
+const BEGIN: &str = "/api/my/meshes/team/snapshot/begin";
+const MEMBER: &str = r#"{"member":"01ARZ3NDEKTSV4RRFFQ69G5FAV"}"#;
+const EVIL: &str = "Origin: http://evil.example\r\n";
+
+/// (method, path, whether it comes with the token, more of its head, body, status, what the answer holds)
+#[rustfmt::skip]
+const HEADS: [(&str, &str, bool, &str, &str, u16, &str); 12] = [
+    ("POST", "/readyz", false, "", "", 405, "allow: GET, HEAD\r\n"),
+    ("GET", MESHES, true, "", "", 405, "allow: POST\r\n"),
+    ("GET", "/metrics", false, "", "", 401, "www-authenticate: Bearer\r\n"),
+    ("POST", MESHES, false, "", "", 401, "www-authenticate: Bearer\r\n"),
+    ("GET", "/healthz", false, "", "", 200, "content-type: application/json\r\n"),
+    ("GET", "/readyz", false, "", "", 200, "content-type: application/json\r\n"),
+    ("GET", "/", false, "", "", 426, "content-type: text/plain; charset=utf-8\r\n"),
+    ("GET", "/metrics", true, "", "", 200, "content-type: text/plain; version=0.0.4\r\n"),
+    ("POST", MESHES, true, "", "{}", 400, "content-type: application/problem+json\r\n"),
+    ("POST", MESHES, true, EVIL, "{}", 403, "without an Origin header; no page of a browser"),
+    ("POST", MESHES, true, "", r#"{"slug":"team"}"#, 200, "content-type: application/json\r\n"),
+    ("POST", BEGIN, true, "", MEMBER, 403, "heddle broker members --json"),
+];
 
 /// What programs go by, beside the words: the method that there is, how to prove who one is, what the body is.
 #[test]
 fn a_refusal_at_the_door_names_the_method_and_the_proof_that_it_wants() {
     let house = Home::new();
     let (broker, admin) = start(&house);
-    let begin = format!("{MESHES}/team/snapshot/begin");
-    let member = r#"{"member":"01ARZ3NDEKTSV4RRFFQ69G5FAV"}"#;
-    let origin = format!("{admin}Origin: http://evil.example\r\n");
-    // (method, path, head, body, status, what the answer holds)
-    let cases = [
-        ("POST", "/readyz", "", "", 405, "allow: GET, HEAD\r\n"),
-        ("GET", MESHES, &*admin, "", 405, "allow: POST\r\n"),
-        (
-            "GET",
-            "/metrics",
-            "",
-            "",
-            401,
-            "www-authenticate: Bearer\r\n",
-        ),
-        ("POST", MESHES, "", "", 401, "www-authenticate: Bearer\r\n"),
-        (
-            "GET",
-            "/healthz",
-            "",
-            "",
-            200,
-            "content-type: application/json\r\n",
-        ),
-        (
-            "GET",
-            "/readyz",
-            "",
-            "",
-            200,
-            "content-type: application/json\r\n",
-        ),
-        (
-            "GET",
-            "/",
-            "",
-            "",
-            426,
-            "content-type: text/plain; charset=utf-8\r\n",
-        ),
-        (
-            "GET",
-            "/metrics",
-            &*admin,
-            "",
-            200,
-            "content-type: text/plain; version=0.0.4\r\n",
-        ),
-        (
-            "POST",
-            MESHES,
-            &*admin,
-            "{}",
-            400,
-            "content-type: application/problem+json\r\n",
-        ),
-        (
-            "POST",
-            MESHES,
-            &*origin,
-            "{}",
-            403,
-            "without an Origin header; no page of a browser",
-        ),
-        (
-            "POST",
-            MESHES,
-            &*admin,
-            r#"{"slug":"team"}"#,
-            200,
-            "content-type: application/json\r\n",
-        ),
-        (
-            "POST",
-            &*begin,
-            &*admin,
-            member,
-            403,
-            "heddle broker members --json",
-        ),
-    ];
-    for (method, path, head, body, status, holds) in cases {
+    for (method, path, has_token, more, body, status, holds) in HEADS {
+        let token = if has_token { admin.as_str() } else { "" };
+        let head = format!("{token}{more}Content-Length: {}\r\n", body.len());
         let mut stream = connect(&broker);
-        let length = body.len();
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{head}\r\n{body}"
-        );
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{head}\r\n{body}");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

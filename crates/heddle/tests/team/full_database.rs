@@ -31,6 +31,15 @@ fn on_a_small_disk(server: &Postgres) -> (SmallDisk, String) {
     (disk, server.url().replace("/postgres", "/small"))
 }
 
+fn alice_at(broker: &BrokerProcess) -> (Home, Daemon) {
+    let home = home_of("alice");
+    let member = "[daemon]\nmember = \"alice\"\n";
+    home.config(&format!("{member}{}", broker.config()));
+    let up = home.up();
+    wait_until("the broker", || is_connected(&home, "home"));
+    (home, up)
+}
+
 fn waits_for(broker: &BrokerProcess, what: &str) -> bool {
     let (code, page) = broker.page("/readyz", None);
     code == 503 && page.contains(&format!("[\"{what}\"]"))
@@ -61,13 +70,7 @@ fn l_10_br_09_a_full_disk_of_the_database_is_not_ready_kills_nothing_and_ends_by
     let (disk, url) = on_a_small_disk(&server);
     let data = house.path().parent().unwrap().join("broker");
     let broker = BrokerProcess::start(&house, &data, "127.0.0.1:0", &["--database", &url]);
-    let home = home_of("alice");
-    home.config(&format!(
-        "[daemon]\nmember = \"alice\"\n{}",
-        broker.config()
-    ));
-    let alice = home.up();
-    wait_until("the broker", || is_connected(&home, "home"));
+    let (home, alice) = alice_at(&broker);
     post(&alice, "before");
     wait_until("the first", || has(&home, "before"));
     assert!(is_ready(&broker));
@@ -119,13 +122,7 @@ fn l_23_tables_that_somebody_holds_are_not_ready_until_they_are_let_go() {
     let url = database.url();
     let data = house.path().parent().unwrap().join("broker");
     let broker = BrokerProcess::start(&house, &data, "127.0.0.1:0", &["--database", &url]);
-    let home = home_of("alice");
-    home.config(&format!(
-        "[daemon]\nmember = \"alice\"\n{}",
-        broker.config()
-    ));
-    let alice = home.up();
-    wait_until("the broker", || is_connected(&home, "home"));
+    let (home, alice) = alice_at(&broker);
     std::thread::scope(|scope| {
         let held = "BEGIN; LOCK TABLE mesh.message IN SHARE MODE; SELECT pg_sleep(60); COMMIT";
         scope.spawn(|| database.try_sql(held));
