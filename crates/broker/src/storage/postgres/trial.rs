@@ -22,9 +22,14 @@ const TRIAL_WAIT: Duration = Duration::from_millis(1500);
 const LOCKS: &str = "SET LOCAL statement_timeout = '1s'; SET LOCAL lock_timeout = '500ms'; \
     LOCK TABLE mesh, client_message_dedupe, message, message_history, delivery_queue IN ROW EXCLUSIVE MODE";
 
-/// Room, where the tables are, for a table of 2 MB that nobody else sees and that leaves nothing behind.
-const ROOM: &str = "SET LOCAL temp_tablespaces = ''; CREATE TEMPORARY TABLE heddle_trial AS \
-    SELECT repeat('.', 1000) AS room FROM generate_series(1, 2000)";
+/// Room, where the tables are, for a table of 2 MB that nobody else sees and that leaves nothing behind; among the tables
+/// themselves for a role that may make no temporary ones.
+const ROOMS: [&str; 2] = [
+    "SET LOCAL temp_tablespaces = ''; CREATE TEMPORARY TABLE heddle_trial AS \
+        SELECT repeat('.', 1000) AS room FROM generate_series(1, 2000)",
+    "DO $$ BEGIN EXECUTE format('CREATE UNLOGGED TABLE heddle_trial_%s AS \
+        SELECT repeat(''.'', 1000) AS room FROM generate_series(1, 2000)', pg_backend_pid()); END $$",
+];
 
 /// Why the last write failed, as long as none has worked since.
 #[derive(Default)]
@@ -105,15 +110,21 @@ async fn trial(client: &mut Object) -> Result<(), JobError> {
 
 async fn steps(transaction: &Transaction<'_>) -> Result<(), JobError> {
     transaction.batch_execute(LOCKS).await?;
-    match transaction
-        .batch_execute(ROOM)
-        .await
-        .map_err(JobError::from)
-    {
-        // Whose role may make no such table cannot try that: the next accept tells.
-        Err(error) if has_code(&error, &SqlState::INSUFFICIENT_PRIVILEGE) => Ok(()),
-        room => room,
+    for room in ROOMS {
+        transaction.batch_execute("SAVEPOINT room").await?;
+        match transaction
+            .batch_execute(room)
+            .await
+            .map_err(JobError::from)
+        {
+            Err(error) if has_code(&error, &SqlState::INSUFFICIENT_PRIVILEGE) => {
+                transaction.batch_execute("ROLLBACK TO room").await?;
+            }
+            tried => return tried,
+        }
     }
+    // Whose role may make no table at all cannot try that: the next accept tells.
+    Ok(())
 }
 
 fn has_code(error: &JobError, code: &SqlState) -> bool {
