@@ -9,21 +9,52 @@ use std::time::Duration;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{MemberId, MeshId, OpId};
 use heddle_core::limits::{UPLOAD_COMMIT_TURN, UPLOAD_HELP_TURN};
-use heddle_wire::broker::{SendItem, UploadItem};
+use heddle_wire::broker::{LeftOutItem, SendItem, UploadItem};
 use serde_json::value::RawValue;
 
-use crate::accept::{Accept, Refusal, Staged};
+use crate::accept::{Accept, Refusal, Staged, reused};
 use crate::limiter::Limiter;
 use crate::principal::Principal;
-use crate::storage::{Shown, Storage, StorageError, UploadEnd, UploadPart, UploadVerdict};
+use crate::storage::{LeftOut, Shown, Storage, StorageError, UploadEnd, UploadPart, UploadVerdict};
 
 /// How far an upload is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Uploaded {
-    /// Everything up to this cursor is here.
-    Open { through: u64, left_out: u64 },
-    /// Everybody sees it; since now, if `is_fresh`.
-    Shown { shown: Shown, is_fresh: bool },
+    /// Everything up to this cursor is here, but for items of this part that cannot be taken.
+    Open { through: u64, left_out: NotTaken },
+    /// Everybody sees it; since now, if `is_fresh`. But for rows of which the commit found that they cannot be.
+    Shown {
+        shown: Shown,
+        is_fresh: bool,
+        left_out: NotTaken,
+    },
+}
+
+/// What is missing of what was sent: how many items, and the first of them by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NotTaken {
+    pub count: u64,
+    pub items: Vec<LeftOutItem>,
+}
+
+impl From<LeftOut> for NotTaken {
+    fn from(left_out: LeftOut) -> Self {
+        let named = left_out.named.into_iter().map(|row| LeftOutItem {
+            at: None,
+            agent: row.agent,
+            client_message_id: row.client_message_id,
+            code: row.code.as_str().to_owned(),
+            detail: if row.code == ErrorCode::IdempotencyKeyReused {
+                reused().detail
+            } else {
+                "the tables did not take it; upload it again by itself".to_owned()
+            },
+        });
+        Self {
+            count: left_out.count,
+            items: named.collect(),
+        }
+    }
 }
 
 pub async fn begin<S: Storage, L: Limiter>(
@@ -50,7 +81,7 @@ pub async fn begin<S: Storage, L: Limiter>(
             UploadVerdict::Ending(other, through) if !is_over => {
                 steps(accept, by, (other, through), until).await?;
             }
-            verdict => return answer(verdict, 0),
+            verdict => return answer(accept, by, id, verdict).await,
         }
     }
 }
@@ -69,7 +100,11 @@ pub async fn chunk<S: Storage, L: Limiter>(
     if !rises {
         return misplaced(accept, by, id, after).await;
     }
-    let places: Vec<u64> = items.iter().map(|item| item.at).collect();
+    let name = |item: &UploadItem| {
+        let id = item.client_message_id.clone();
+        (item.at, item.agent.clone(), id)
+    };
+    let names: Vec<_> = items.iter().map(name).collect();
     let items: Option<Vec<SendItem>> = items.into_iter().map(sent).collect();
     let items = items.ok_or_else(|| no(ErrorCode::InvalidRequest, "an envelope is not JSON"))?;
     let staged = accept.stage(by, items).await;
@@ -77,7 +112,7 @@ pub async fn chunk<S: Storage, L: Limiter>(
         messages, waits, ..
     } = staged;
     let through = match (staged.taken.checked_sub(1), waits) {
-        (Some(end), _) => places.get(end).copied().unwrap_or(after),
+        (Some(end), _) => names.get(end).map_or(after, |name| name.0),
         (None, Some(refusal)) => return Err(refusal),
         (None, None) => after,
     };
@@ -87,9 +122,25 @@ pub async fn chunk<S: Storage, L: Limiter>(
         rows: messages,
         now: accept.clock.wall(),
     };
-    let left_out = u64::try_from(staged.left_out).unwrap_or(u64::MAX);
+    let items = staged.left_out.into_iter().filter_map(|(number, why)| {
+        let (at, agent, client_message_id) = names.get(number)?.clone();
+        Some(LeftOutItem {
+            at: Some(at),
+            agent,
+            client_message_id,
+            code: why.code.as_str().to_owned(),
+            detail: why.detail,
+        })
+    });
+    let items: Vec<_> = items.collect();
     let kept = accept.storage.stage_upload(by.mesh, by.member, id, part);
-    answer(kept.await.map_err(Refusal::from)?, left_out)
+    let verdict = kept.await.map_err(Refusal::from)?;
+    let mut uploaded = answer(accept, by, id, verdict).await?;
+    if let Uploaded::Open { left_out, .. } = &mut uploaded {
+        let count = u64::try_from(items.len()).unwrap_or(u64::MAX);
+        *left_out = NotTaken { count, items };
+    }
+    Ok(uploaded)
 }
 
 /// Items that do not rise from their cursor: whoever named another one than that of the upload has lost its place, and is told
@@ -115,7 +166,7 @@ async fn misplaced<S: Storage, L: Limiter>(
             ErrorCode::InvalidRequest,
             "the places of the items must rise",
         )),
-        verdict => answer(verdict, 0),
+        verdict => answer(accept, by, id, verdict).await,
     }
 }
 
@@ -131,9 +182,9 @@ pub async fn commit<S: Storage, L: Limiter>(
     match steps(accept, by, (id, through), until).await? {
         UploadVerdict::Going => Ok(Uploaded::Open {
             through,
-            left_out: 0,
+            left_out: NotTaken::default(),
         }),
-        verdict => answer(verdict, 0),
+        verdict => answer(accept, by, id, verdict).await,
     }
 }
 
@@ -220,20 +271,34 @@ fn sent(item: UploadItem) -> Option<SendItem> {
     })
 }
 
-fn answer(verdict: UploadVerdict, left_out: u64) -> Result<Uploaded, Refusal> {
+async fn answer<S: Storage, L: Limiter>(
+    accept: &Accept<S, L>,
+    by: &Principal,
+    id: OpId,
+    verdict: UploadVerdict,
+) -> Result<Uploaded, Refusal> {
+    let is_fresh = matches!(verdict, UploadVerdict::Committed(_));
     match verdict {
-        UploadVerdict::Through(through) => Ok(Uploaded::Open { through, left_out }),
-        UploadVerdict::Committed(shown) => {
-            metrics::counter!("heddle_broker_uploads_committed_total").increment(1);
+        UploadVerdict::Through(through) => Ok(Uploaded::Open {
+            through,
+            left_out: NotTaken::default(),
+        }),
+        UploadVerdict::Committed(shown) | UploadVerdict::Shown(shown) => {
+            if is_fresh {
+                metrics::counter!("heddle_broker_uploads_committed_total").increment(1);
+            }
+            let passed = accept.storage.upload_left_out(by.mesh, by.member, id);
+            let left_out = passed.await.map_err(Refusal::from)?;
+            if is_fresh && !left_out.is_empty() {
+                let (mesh, rows) = (by.mesh, left_out.count);
+                tracing::warn!(%mesh, upload = %id, rows, "a snapshot is shown without rows whose ids are other rows'");
+            }
             Ok(Uploaded::Shown {
                 shown,
-                is_fresh: true,
+                is_fresh,
+                left_out: left_out.into(),
             })
         }
-        UploadVerdict::Shown(shown) => Ok(Uploaded::Shown {
-            shown,
-            is_fresh: false,
-        }),
         UploadVerdict::Unknown => Err(no(
             ErrorCode::NotFound,
             "there is no such upload; begin it again",

@@ -37,6 +37,10 @@ pub const TCP_REQUESTS_BURST: u32 = 1000;
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take over its request body.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Of a request that is refused before it was read to its end, so much is read on and not kept, and for so long: whoever is cut
+/// off while it writes never reads why.
+pub const UNREAD_BYTES_MAX: usize = 16 << 20;
+pub const UNREAD_WAIT: Duration = Duration::from_secs(2);
 /// How long a stopping daemon waits for what is in flight.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -435,6 +439,7 @@ const _: () = {
     assert!(EVENT_STREAMS_MAX + REQUESTS_IN_FLIGHT_MAX < CONNECTIONS_MAX);
     // A default of 1024 descriptors is enough for all of them, and for what a broker stands on.
     assert!(BROKER_DAEMONS_MAX + BROKER_PAGES_MAX + BROKER_ARRIVALS_MAX + 64 <= 1024);
+    assert!(UNREAD_BYTES_MAX > FRAME_BYTES_MAX && UNREAD_WAIT.as_secs() < BODY_TIMEOUT.as_secs());
     assert!(BROKER_ARRIVAL_PATIENCE.as_secs() < HELLO_TIMEOUT.as_secs());
     assert!(UPLOAD_COMMIT_TIMEOUT.as_secs() < BROKER_PAGE_TIMEOUT.as_secs());
     // A live peer is pinged at least twice before it is taken for dead.

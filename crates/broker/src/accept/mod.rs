@@ -26,6 +26,7 @@ pub(crate) use batch::read_mentions;
 pub use effects::Effects;
 pub use reply::{Refusal, refused};
 pub use stage::Staged;
+pub(crate) use stage::reused;
 
 use crate::limiter::Limiter;
 use crate::principal::Principal;

@@ -1,11 +1,15 @@
 //! Ops of an upload: through B0 and B1 like any others, with the budget they cost, and then laid aside.
 
-use heddle_core::error_code::Retry;
-use heddle_core::ids::BrokerMessageId;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use heddle_core::error_code::{ErrorCode, Retry};
+use heddle_core::fingerprint::Fingerprint;
+use heddle_core::ids::{BrokerMessageId, IdKey};
 
 use super::Accept;
 use super::b3_commit::Origin;
-use super::batch::{Batch, Slot};
+use super::batch::{Admitted, Batch, Slot};
 use super::reply::{Answer, Refusal};
 use crate::limiter::Limiter;
 use crate::storage::{Destination, NewMessage, Storage};
@@ -16,8 +20,8 @@ pub struct Staged {
     pub messages: Vec<NewMessage>,
     /// So many items from the first on are settled: laid aside, known already, or left out.
     pub taken: usize,
-    /// Of them: what cannot be taken as it is, now or later. Sent by itself it hears why.
-    pub left_out: usize,
+    /// Of them: what cannot be taken as it is, now or later, and why; each by its number among the items.
+    pub left_out: Vec<(usize, Refusal)>,
     /// Why the next one has to wait; it and those behind it come again.
     pub waits: Option<Refusal>,
 }
@@ -31,22 +35,64 @@ pub(super) fn staged<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: Batch
         expires_at: accept.expires_at(accepted_at),
     };
     let mut staged = Staged::default();
-    for slot in batch.slots {
-        match slot {
+    let mut taken = BTreeMap::new();
+    for (number, slot) in batch.slots.into_iter().enumerate() {
+        let left_out = match slot {
             Slot::Admitted(mut admitted) if admitted.destination == Destination::Log => {
-                // The epoch is the one of the commit.
-                admitted.epoch = None;
-                let id = BrokerMessageId(accept.ids.ulid());
-                staged.messages.push(origin.message(id, admitted));
+                match beside(&mut taken, &admitted) {
+                    Beside::Nothing => {
+                        // The epoch is the one of the commit.
+                        admitted.epoch = None;
+                        let id = BrokerMessageId(accept.ids.ulid());
+                        staged.messages.push(origin.message(id, admitted));
+                        None
+                    }
+                    Beside::Itself => None,
+                    Beside::Another => Some(reused()),
+                }
             }
-            Slot::Answered(Answer::Duplicate(_)) => {}
+            Slot::Answered(Answer::Duplicate(_)) => None,
+            Slot::Answered(Answer::Conflict(_)) => Some(reused()),
             Slot::Answered(Answer::Refused(refusal)) if refusal.code.retry() == Retry::SameId => {
                 staged.waits = Some(refusal);
                 return staged;
             }
-            _ => staged.left_out += 1,
-        }
+            Slot::Answered(Answer::Refused(refusal)) => Some(refusal),
+            Slot::Admitted(_) => Some(Refusal::new(
+                ErrorCode::InvalidRequest,
+                "an upload has ops of the log, and nothing else",
+            )),
+            _ => Some(Refusal::unanswered()),
+        };
+        staged.left_out.extend(left_out.map(|why| (number, why)));
         staged.taken += 1;
     }
     staged
+}
+
+/// What one of the items before it has under the same id.
+enum Beside {
+    Nothing,
+    Itself,
+    Another,
+}
+
+fn beside(taken: &mut BTreeMap<IdKey, Fingerprint>, admitted: &Admitted) -> Beside {
+    let fingerprint = admitted.content.fingerprint;
+    match taken.entry(admitted.id.key) {
+        Entry::Vacant(free) => {
+            free.insert(fingerprint);
+            Beside::Nothing
+        }
+        Entry::Occupied(known) if *known.get() == fingerprint => Beside::Itself,
+        Entry::Occupied(_) => Beside::Another,
+    }
+}
+
+/// The words of a row whose id is another op's.
+pub(crate) fn reused() -> Refusal {
+    Refusal::new(
+        ErrorCode::IdempotencyKeyReused,
+        "another op has this id already; this one was not taken",
+    )
 }

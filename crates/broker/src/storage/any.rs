@@ -17,11 +17,11 @@ use heddle_core::work::{Settle, Settled};
 use super::contract::{Answer, Storage};
 use super::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, DeliveryPlace, Epochs, Explanation,
-    HeldPage, Hint, HistoryRow, Job, JobClaim, LeaseMs, Leased, Log, LogPage, Look, MendedLog,
-    NewMessage, OpenSnapshot, Orphan, PageLimit, PartAsk, Parted, Parts, PostgresStorage, Presence,
-    Present, QueueCount, Queues, Receipt, Roster, Seen, SendId, SnapshotVerdict, Snapshots,
-    SqliteStorage, StorageError, Story, Taken, Taker, Upkeep, UploadEnd, UploadPart, UploadVerdict,
-    Uploads, Wakes,
+    HeldPage, Hint, HistoryRow, Job, JobClaim, LeaseMs, Leased, LeftOut, Log, LogPage, Look,
+    MendedLog, NewMessage, OpenSnapshot, Orphan, PageLimit, PartAsk, Parted, Parts,
+    PostgresStorage, Presence, Present, QueueCount, Queues, Receipt, Roster, Seen, SendId,
+    SnapshotVerdict, Snapshots, SqliteStorage, StorageError, Story, Taken, Taker, Upkeep,
+    UploadEnd, UploadPart, UploadVerdict, Uploads, Wakes,
 };
 use crate::members::{
     Credentials, EnrolVerdict, Enrolment, Granted, Grants, Members, NewInvite, RevokeVerdict,
@@ -211,6 +211,7 @@ hand_on!(Uploads {
         end: UploadEnd,
     ) -> Answer<UploadVerdict>;
     fn ending_upload(mesh: MeshId, by: MemberId) -> Answer<Option<(OpId, u64)>>;
+    fn upload_left_out(mesh: MeshId, by: MemberId, id: OpId) -> Answer<LeftOut>;
     fn sweep_uploads(mesh: MeshId, before: WallMs) -> Answer<usize>;
 });
 

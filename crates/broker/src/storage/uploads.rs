@@ -29,6 +29,7 @@ use heddle_core::limits::BATCH_BYTES_MAX;
 use heddle_core::names::MemberName;
 
 use super::contract::Answer;
+use super::left_out::LeftOut;
 use super::rows::{Accepted, Destination, NewMessage, SendId};
 use super::snapshots::{self, Kept, before, hidden};
 
@@ -150,6 +151,14 @@ pub trait Uploads: Send + Sync + 'static {
         mesh: MeshId,
         by: MemberId,
     ) -> impl Future<Output = Answer<Option<(OpId, u64)>>> + Send;
+
+    /// What the commit of the member's upload has passed over, so far; nothing where its upload is another one.
+    fn upload_left_out(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        id: OpId,
+    ) -> impl Future<Output = Answer<LeftOut>> + Send;
 
     /// Throws uploads away that were not touched since a time; how many were still open.
     fn sweep_uploads(
@@ -286,11 +295,12 @@ fn count(number: usize) -> u64 {
 }
 
 /// What the accept made of staged rows so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     first: Option<HistoryId>,
     row_count: u64,
     is_barred: bool,
+    left_out: LeftOut,
 }
 
 impl Outcome {
@@ -300,20 +310,25 @@ impl Outcome {
         Self {
             first: accepted.map(|shown| shown.first),
             row_count: accepted.map_or(0, |shown| shown.row_count),
-            is_barred: false,
+            ..Self::default()
         }
     }
 
-    /// One that is known, or that the tables refuse, is passed over: its sender hears about it by itself.
-    pub(super) fn add(&mut self, accepted: &[Accepted]) {
-        for one in accepted {
+    /// One whose id is known, or that the tables refuse, is passed over. Where it is not known as what it is, it is noted: a
+    /// home that sends it by itself hears why, and whoever uploads by hand is told with the commit.
+    pub(super) fn add<'i>(
+        &mut self,
+        ids: impl IntoIterator<Item = &'i SendId>,
+        accepted: &[Accepted],
+    ) {
+        for (id, one) in ids.into_iter().zip(accepted) {
             match one {
                 Accepted::Created { history_id, .. } => {
                     self.first.get_or_insert(*history_id);
                     self.row_count += 1;
                 }
                 Accepted::Barred(_) => self.is_barred = true,
-                _ => {}
+                other => self.left_out.note(id, other),
             }
         }
     }
@@ -323,7 +338,12 @@ impl Outcome {
         self.is_barred
     }
 
-    pub(super) fn shown(self, next: HistoryId) -> Shown {
+    /// Of this step.
+    pub(super) fn left_out(&self) -> &LeftOut {
+        &self.left_out
+    }
+
+    pub(super) fn shown(&self, next: HistoryId) -> Shown {
         Shown {
             first: self.first.unwrap_or(next),
             row_count: self.row_count,

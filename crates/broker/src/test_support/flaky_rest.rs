@@ -16,10 +16,10 @@ use crate::members::{
     Standing,
 };
 use crate::storage::{
-    Epochs, Explanation, Job, JobClaim, LeaseMs, Leased, Log, LogPage, MendedLog, OpenSnapshot,
-    Orphan, PageLimit, Parted, Parts, Presence, Present, Queues, Receipt, SendId, SnapshotVerdict,
-    Snapshots, Storage, StorageError, Story, Taken, Taker, Upkeep, UploadEnd, UploadPart,
-    UploadVerdict, Uploads, Wakes,
+    Epochs, Explanation, Job, JobClaim, LeaseMs, Leased, LeftOut, Log, LogPage, MendedLog,
+    OpenSnapshot, Orphan, PageLimit, Parted, Parts, Presence, Present, Queues, Receipt, SendId,
+    SnapshotVerdict, Snapshots, Storage, StorageError, Story, Taken, Taker, Upkeep, UploadEnd,
+    UploadPart, UploadVerdict, Uploads, Wakes,
 };
 
 type Answer<T> = Result<T, StorageError>;
@@ -103,6 +103,10 @@ impl<S: Storage> Uploads for Flaky<S> {
 
     async fn ending_upload(&self, mesh: MeshId, by: MemberId) -> Answer<Option<(OpId, u64)>> {
         self.inner.ending_upload(mesh, by).await
+    }
+
+    async fn upload_left_out(&self, mesh: MeshId, by: MemberId, id: OpId) -> Answer<LeftOut> {
+        self.inner.upload_left_out(mesh, by, id).await
     }
 
     async fn sweep_uploads(&self, mesh: MeshId, before: WallMs) -> Answer<usize> {

@@ -94,7 +94,9 @@ async fn upload<S: Storage, L: Limiter>(
             through: Some(through),
             first: None,
         },
-        Ok(Uploaded::Shown { shown, is_fresh }) => {
+        Ok(Uploaded::Shown {
+            shown, is_fresh, ..
+        }) => {
             if is_fresh {
                 shared.log_grew(principal.mesh);
             }

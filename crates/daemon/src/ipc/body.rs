@@ -1,12 +1,14 @@
 //! Reading a request: bounded in bytes and in time, never buffered beyond the limit (L-04).
 
 use std::fmt::Display;
-use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Path};
 use bytes::{Bytes, BytesMut};
 use heddle_core::error_code::ErrorCode;
-use heddle_core::limits::{BODY_TIMEOUT, PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, REQUEST_BYTES_MAX};
+use heddle_core::limits::{
+    BODY_TIMEOUT, PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, REQUEST_BYTES_MAX, UNREAD_BYTES_MAX,
+    UNREAD_WAIT,
+};
 use heddle_wire::from_wire;
 use heddle_wire::problem::Problem;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
@@ -18,11 +20,6 @@ use serde::de::DeserializeOwned;
 
 use super::parameters;
 use super::reply::Refuse;
-
-/// A body beyond the limit is read to its end, without keeping it, if it is no larger than this.
-const DISCARD_BYTES_MAX: usize = 16 << 20;
-/// How long such a body may go on coming.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// The body as a typed value.
 pub(super) async fn read<T, B>(parts: &Parts, body: B) -> Result<T, Problem>
@@ -42,7 +39,7 @@ where
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > DISCARD_BYTES_MAX as u64) {
+    if announced.is_some_and(|length| length > UNREAD_BYTES_MAX as u64) {
         return Err(too_large());
     }
     let mut body = body;
@@ -50,7 +47,7 @@ where
         Ok(Err(problem)) if problem.known_code() == Some(ErrorCode::PayloadTooLarge) => {
             // Read on for a little while, keeping nothing: a client that is cut off while it
             // writes would never see the answer that tells it why.
-            let _ = tokio::time::timeout(LINGER, discard(&mut body)).await;
+            let _ = tokio::time::timeout(UNREAD_WAIT, discard(&mut body)).await;
             Err(problem)
         }
         // Looked at when it was read, so that the client reads why.
@@ -110,7 +107,7 @@ async fn discard<B: Body<Data = Bytes> + Unpin>(body: &mut B) {
     let mut discarded = 0;
     while let Some(Ok(frame)) = body.frame().await {
         discarded += frame.data_ref().map_or(0, Bytes::len);
-        if discarded > DISCARD_BYTES_MAX {
+        if discarded > UNREAD_BYTES_MAX {
             return;
         }
     }

@@ -13,7 +13,7 @@ use heddle_core::membership::Role;
 use heddle_core::names::MeshName;
 use heddle_wire::broker::{BrokerInviteBody, RegisterMeshAnswer, RegisterMeshBody, RegisterOwner};
 use heddle_wire::problem::Problem;
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, ORIGIN};
 use hyper::{Method, Request, StatusCode};
@@ -21,7 +21,7 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::door::{Door, Entry, Page, is_bearer, page};
+use super::door::{Door, Entry, Page, is_bearer, page, refusing};
 use super::invites::{InviteError, InviteSpec, Source, make, refuse_keyless};
 use super::pages::Pages;
 use super::snapshot;
@@ -71,7 +71,7 @@ pub async fn answer(door: &Door, pages: &Pages, request: Request<Incoming>) -> P
         Err(problem) => {
             let status = StatusCode::from_u16(problem.status);
             let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            shown(status, &*problem, "application/problem+json")
+            refusing(shown(status, &*problem, "application/problem+json"), "POST")
         }
     }
 }
@@ -88,7 +88,8 @@ pub(super) fn shown(status: StatusCode, body: &impl Serialize, kind: &'static st
 async fn route(door: &Door, pages: &Pages, request: Request<Incoming>) -> Answered {
     let headers = request.headers();
     if headers.contains_key(ORIGIN) {
-        return Err(no(ErrorCode::ForbiddenOrigin, "not for browsers"));
+        return Err(no(ErrorCode::ForbiddenOrigin, "not for browsers")
+            .next_is("Send it from a program, without an Origin header; no page of a browser is served here."));
     }
     let caller = caller(door, pages, headers.get(AUTHORIZATION))?;
     let path = request.uri().path().to_owned();
@@ -147,7 +148,7 @@ impl<'p> Route<'p> {
 }
 
 /// The next step, in better words than the code's own.
-trait NextIs {
+pub(super) trait NextIs {
     fn next_is(self, next: &str) -> Self;
 }
 
@@ -184,9 +185,17 @@ pub(super) async fn read<T: DeserializeOwned>(
     let body = Limited::new(request.into_body(), bytes_max).collect();
     let body = tokio::time::timeout(HELLO_TIMEOUT, body).await;
     let body = body.map_err(|_| no(ErrorCode::RequestTimeout, "the body did not come in time"))?;
-    let body = body.map_err(|_| no(ErrorCode::PayloadTooLarge, "the body is too large"))?;
+    let body = body.map_err(|error| unread(error.as_ref(), bytes_max))?;
     serde_json::from_slice(&body.to_bytes())
         .map_err(|error| no(ErrorCode::InvalidRequest, error.to_string()))
+}
+
+fn unread(error: &(dyn std::error::Error + 'static), bytes_max: usize) -> Box<Problem> {
+    if error.is::<LengthLimitError>() {
+        let why = format!("the request body is larger than {bytes_max} bytes");
+        return no(ErrorCode::PayloadTooLarge, why);
+    }
+    no(ErrorCode::InvalidRequest, format!("broken body: {error}"))
 }
 
 async fn invite(door: &Door, mesh: MeshName, request: Request<Incoming>) -> Answered {

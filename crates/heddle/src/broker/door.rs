@@ -11,7 +11,10 @@ use heddle_core::names::MeshName;
 use heddle_daemon::LocalToken;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, CONNECTION, HeaderValue, ORIGIN, RETRY_AFTER, UPGRADE};
+use hyper::header::{
+    ALLOW, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue, ORIGIN, RETRY_AFTER, UPGRADE,
+    WWW_AUTHENTICATE,
+};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
@@ -26,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::api;
+use super::orderly_end::OrderlyEnd;
 use super::pages::Pages;
 use super::places::{Arrival, Place, Places};
 
@@ -150,7 +154,7 @@ impl Door {
         let connection = builder
             .timer(TokioTimer::new())
             .header_read_timeout(HELLO_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), answer)
+            .serve_connection(TokioIo::new(OrderlyEnd::new(stream)), answer)
             .with_upgrades();
         tokio::select! {
             // Not a request, or too slow: it has been told what there is to say.
@@ -224,9 +228,12 @@ impl Door {
         if is_bearer(presented, token) {
             Ok(Claim::Bearer(mesh_name.clone()))
         } else {
-            Err(page(
-                StatusCode::UNAUTHORIZED,
-                "send `Authorization: Bearer <token>` with the content of broker_token in the data folder",
+            Err(refusing(
+                page(
+                    StatusCode::UNAUTHORIZED,
+                    "send `Authorization: Bearer <token>` with the content of broker_token in the data folder",
+                ),
+                "GET",
             ))
         }
     }
@@ -248,8 +255,28 @@ fn full(words: &str) -> Page {
     refused
 }
 
+/// Words, or JSON; whoever knows better says so.
 pub fn page(status: StatusCode, words: &str) -> Page {
     let mut response = Response::new(Full::new(Bytes::copy_from_slice(words.as_bytes())));
     *response.status_mut() = status;
+    let kind = if words.starts_with('{') {
+        "application/json"
+    } else {
+        "text/plain; charset=utf-8"
+    };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
+}
+
+/// What a refusal must say beside its words: which method there is, and how one proves who one is.
+pub fn refusing(mut refused: Page, allowed: &'static str) -> Page {
+    let (name, value) = match refused.status() {
+        StatusCode::METHOD_NOT_ALLOWED => (ALLOW, allowed),
+        StatusCode::UNAUTHORIZED => (WWW_AUTHENTICATE, "Bearer"),
+        _ => return refused,
+    };
+    let headers = refused.headers_mut();
+    headers.insert(name, HeaderValue::from_static(value));
+    refused
 }

@@ -1,14 +1,15 @@
 //! What a broker keeps its tables in: a file in its data folder, or a PostgreSQL that several brokers share.
 
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 
 use heddle_broker::storage::postgres::{OpenError, Opening};
-use heddle_broker::storage::{AnyStorage, PostgresOptions, PostgresStorage, SqliteStorage};
+use heddle_broker::storage::{
+    AnyStorage, PostgresOptions, PostgresStorage, SqliteStorage, StorageError,
+};
 use heddle_daemon::upkeep::FullDisk;
 
 use super::effects::{self, Decider, Sources};
-use super::pages::Probe;
+use super::pages::{Asked, Probe, Waits};
 use super::serve::{ServeOptions, poisoned, takes_nothing};
 use crate::cli::{CliError, exit};
 
@@ -95,10 +96,10 @@ impl Probe for DiskProbe {
         "disk"
     }
 
-    fn ask(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+    fn ask(&self) -> Asked<'_> {
         Box::pin(async {
             match FullDisk::of(&self.0, 0).filter(FullDisk::is_full) {
-                Some(disk) => Err(disk.to_string()),
+                Some(disk) => Err(self.waits(disk.to_string())),
                 None => Ok(()),
             }
         })
@@ -113,16 +114,17 @@ impl Probe for LockProbe {
         "lock"
     }
 
-    fn ask(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+    fn ask(&self) -> Asked<'_> {
         Box::pin(async {
             if self.0.is_held().await {
-                return Err("another program holds a lock on broker.db".to_owned());
+                return Err(self.waits("another program holds a lock on broker.db"));
             }
             Ok(())
         })
     }
 }
 
+/// A database elsewhere: it is away, takes no writes, its disk is full, or somebody holds its tables.
 struct DatabaseProbe(PostgresStorage);
 
 impl Probe for DatabaseProbe {
@@ -130,8 +132,17 @@ impl Probe for DatabaseProbe {
         "database"
     }
 
-    fn ask(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
-        Box::pin(async { self.0.ping().await.map_err(|error| error.to_string()) })
+    fn ask(&self) -> Asked<'_> {
+        Box::pin(async {
+            self.0.ping().await.map_err(|error| Waits {
+                what: match &error {
+                    StorageError::Full => "disk",
+                    StorageError::Held => "lock",
+                    _ => self.name(),
+                },
+                why: error.to_string(),
+            })
+        })
     }
 }
 
@@ -158,6 +169,20 @@ const ADDRESS: &str = "Write --database postgres://USER:PASSWORD@HOST:PORT/DATAB
 fn cannot_use(error: &OpenError) -> CliError {
     let (code, next) = match error {
         OpenError::Address(_) => (exit::USAGE, ADDRESS),
+        OpenError::Option { .. } => (
+            exit::USAGE,
+            "Correct the option and start again; nothing was changed.",
+        ),
+        OpenError::Busy(_) => (
+            exit::UNREACHABLE,
+            "If it says so for long, look into the log of its server: it may have no connection left (max_connections, 22 for each \
+             broker; CONNECTION LIMIT of the role) or no disk. Then start again.",
+        ),
+        OpenError::NoTls(_) => (
+            exit::REFUSED,
+            "Give its server a certificate (ssl = on, ssl_cert_file and ssl_key_file in postgresql.conf); or write sslmode=disable \
+             behind the address if the way is protected otherwise.",
+        ),
         OpenError::Unreachable(_) => (
             exit::UNREACHABLE,
             "Start the database, or correct host and port (--database-ca FILE names a certificate of your own); then start again.",

@@ -70,8 +70,13 @@ pub fn send<E: Errand>(context: &Context, place: &Place, errand: E) -> Result<E:
             let done = errand.run(&AnyStorage::Postgres(storage.clone())).await;
             storage.stop().await;
             done.map_err(|error| {
-                CliError::new(exit::FAILED, error.to_string())
-                    .next("Nothing is half done. If the database is busy, try again in a moment.")
+                let next = match &error {
+                    StorageError::Full => {
+                        "Nothing is half done. Free some space where the database keeps its tables, then try again."
+                    }
+                    _ => "Nothing is half done. If the database is busy, try again in a moment.",
+                };
+                CliError::new(exit::FAILED, error.to_string()).next(next)
             })
         }),
     }

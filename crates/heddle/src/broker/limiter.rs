@@ -1,14 +1,13 @@
 //! The limiter of a broker: in this process, or a Redis that brokers share.
 
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use heddle_broker::limiter::{AnyLimiter, LocalLimiter, RedisLimiter};
 use heddle_core::clock::Clock;
 use heddle_daemon::config::BrokerConfig as Written;
 
-use super::pages::Probe;
+use super::pages::{Asked, Probe};
 use super::serve::ServeOptions;
 use super::settings::budget;
 use crate::cli::{CliError, exit};
@@ -80,17 +79,17 @@ impl Probe for LimiterProbe {
         "limiter"
     }
 
-    fn ask(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+    fn ask(&self) -> Asked<'_> {
         Box::pin(async {
             match self.0.as_ref() {
                 AnyLimiter::Local(_) => Ok(()),
                 AnyLimiter::Redis(redis) => redis.ping().await.map_err(|error| {
                     let why = error.to_string();
-                    if why.contains("UnknownIssuer") {
+                    self.waits(if why.contains("UnknownIssuer") {
                         format!("{why}; name the authority that signed its certificate with --limiter-ca FILE")
                     } else {
                         why
-                    }
+                    })
                 }),
             }
         })

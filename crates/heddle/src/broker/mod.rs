@@ -16,6 +16,7 @@ mod jobs_place;
 mod limiter;
 pub mod marks;
 mod members;
+mod orderly_end;
 mod pages;
 mod places;
 mod serve;

@@ -9,22 +9,40 @@ use std::time::Duration;
 
 use heddle_daemon::{LocalToken, MetricsPage};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use tokio_util::sync::CancellationToken;
 
-use super::door::{Page, is_bearer, page};
+use super::door::{Page, is_bearer, page, refusing};
 
 /// How long what it stands on may take to answer before the broker counts as not ready.
 const READY_WAIT: Duration = Duration::from_secs(2);
 
-type Asked<'p> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'p>>;
+pub type Asked<'p> = Pin<Box<dyn Future<Output = Result<(), Waits>> + Send + 'p>>;
+
+/// What a broker waits for: as people call it, and why.
+#[derive(Debug)]
+pub struct Waits {
+    pub what: &'static str,
+    pub why: String,
+}
 
 /// Whether something that the broker stands on answers now.
 pub trait Probe: Send + Sync {
     /// As people call it.
     fn name(&self) -> &'static str;
     fn ask(&self) -> Asked<'_>;
+
+    /// It does not.
+    fn waits(&self, why: impl Into<String>) -> Waits
+    where
+        Self: Sized,
+    {
+        Waits {
+            what: self.name(),
+            why: why.into(),
+        }
+    }
 }
 
 pub struct Pages {
@@ -37,7 +55,8 @@ pub struct Pages {
 impl Pages {
     pub async fn answer(&self, request: &Request<Incoming>) -> Page {
         if request.method() != Method::GET && request.method() != Method::HEAD {
-            return page(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+            let refused = page(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+            return refusing(refused, "GET, HEAD");
         }
         let mut answer = match request.uri().path() {
             "/healthz" => page(StatusCode::OK, "{\"status\":\"ok\"}\n"),
@@ -81,12 +100,11 @@ impl Pages {
         let mut waiting = Vec::new();
         for probe in &self.probes {
             let asked = tokio::time::timeout(READY_WAIT, probe.ask()).await;
-            let why = match asked {
+            waiting.push(match asked {
                 Ok(Ok(())) => continue,
-                Ok(Err(why)) => why,
-                Err(_) => "no answer in time".to_owned(),
-            };
-            waiting.push((probe.name(), why));
+                Ok(Err(Waits { what, why })) => (what, why),
+                Err(_) => (probe.name(), "no answer in time".to_owned()),
+            });
         }
         waiting
     }
@@ -94,10 +112,7 @@ impl Pages {
     fn figures(&self, request: &Request<Incoming>) -> Page {
         if !is_bearer(request.headers().get(AUTHORIZATION), &self.admin) {
             let words = "send `Authorization: Bearer <token>` with the content of admin_token in the data folder\n";
-            let mut refused = page(StatusCode::UNAUTHORIZED, words);
-            let bearer = HeaderValue::from_static("Bearer");
-            refused.headers_mut().insert(WWW_AUTHENTICATE, bearer);
-            return refused;
+            return refusing(page(StatusCode::UNAUTHORIZED, words), "GET, HEAD");
         }
         let mut figures = page(StatusCode::OK, &self.metrics.render());
         let kind = HeaderValue::from_static("text/plain; version=0.0.4");

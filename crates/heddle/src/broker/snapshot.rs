@@ -15,7 +15,7 @@ use heddle_wire::problem::Problem;
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 
-use super::api::{Answered, broken, no, read, shown};
+use super::api::{Answered, NextIs as _, broken, no, read, shown};
 use super::door::Door;
 
 /// What is asked, with the text of the upload's id.
@@ -77,7 +77,10 @@ pub(super) async fn answer(
             (id, principal, done)
         }
     };
-    let uploaded = uploaded.map_err(|refusal| no(refusal.code, refusal.detail))?;
+    let uploaded = uploaded.map_err(|refusal| match refusal.code {
+        ErrorCode::NotOwner => not_owner(&refusal.detail),
+        code => no(code, refusal.detail),
+    })?;
     if matches!(uploaded, Uploaded::Shown { is_fresh: true, .. }) {
         door.broker.log_grew(principal.mesh);
     }
@@ -99,6 +102,7 @@ fn view(snapshot_id: OpId, uploaded: Uploaded) -> SnapshotAnswer {
         committed: false,
         next_cursor: None,
         left_out: None,
+        left_out_items: Vec::new(),
         broker_epoch: None,
         broker_seq_start: None,
         rows: None,
@@ -107,11 +111,18 @@ fn view(snapshot_id: OpId, uploaded: Uploaded) -> SnapshotAnswer {
     match uploaded {
         Uploaded::Open { through, left_out } => SnapshotAnswer {
             next_cursor: Some(through),
-            left_out: Some(left_out),
+            left_out: Some(left_out.count),
+            left_out_items: left_out.items,
             ..open
         },
-        Uploaded::Shown { shown, is_fresh } => SnapshotAnswer {
+        Uploaded::Shown {
+            shown,
+            is_fresh,
+            left_out,
+        } => SnapshotAnswer {
             committed: true,
+            left_out: Some(left_out.count),
+            left_out_items: left_out.items,
             broker_epoch: Some(shown.first.epoch),
             broker_seq_start: Some(shown.first.seq),
             rows: Some(shown.row_count),
@@ -119,6 +130,13 @@ fn view(snapshot_id: OpId, uploaded: Uploaded) -> SnapshotAnswer {
             ..open
         },
     }
+}
+
+/// It is the operator who asks, and names the owner.
+fn not_owner(why: &str) -> Box<Problem> {
+    no(ErrorCode::NotOwner, why).next_is(
+        "Name an owner of the mesh in `member`: `heddle broker members --json` shows who that is, with ids.",
+    )
 }
 
 /// The member for whom it is, as the mesh knows it.
@@ -131,8 +149,7 @@ async fn owner(door: &Door, slug: MeshName, member: MemberId) -> Result<Principa
     let roster = tables.roster(mesh).await.map_err(broken)?;
     let mut members = roster.members.into_iter();
     let Some((member, member_name)) = members.find(|(id, _)| *id == member) else {
-        let why = "the mesh has no such member";
-        return Err(no(ErrorCode::NotOwner, why));
+        return Err(not_owner("the mesh has no such member"));
     };
     Ok(Principal {
         mesh,

@@ -114,6 +114,106 @@ fn lf_34_an_operator_uploads_in_parts_that_survive_kills_and_are_shown_once() {
     }
 }
 
+/// The steps of an upload by hand, as the operator of the team.
+struct ByHand<'t> {
+    team: &'t Team,
+    member: &'t str,
+    id: &'t str,
+}
+
+fn by_hand<'t>(team: &'t Team, member: &'t str, id: &'t str) -> ByHand<'t> {
+    ByHand { team, member, id }
+}
+
+impl ByHand<'_> {
+    fn ask(&self, step: &str, body: &Value) -> Value {
+        let admin = format!("Bearer {}", self.team.admin());
+        let path = format!("/api/my/meshes/team/snapshot/{step}");
+        let (status, answer) = self.team.post(&path, &[("Authorization", &admin)], body);
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    fn begin(&self) -> Value {
+        let body = json!({"member": self.member, "snapshot_id": self.id});
+        self.ask("begin", &body)
+    }
+
+    fn chunk(&self, cursor: u64, items: &[Value]) -> Value {
+        let body = json!({"member": self.member, "cursor": cursor, "items": items});
+        self.ask(&format!("{}/chunk", self.id), &body)
+    }
+
+    fn commit(&self, cursor: u64) -> Value {
+        let body = json!({"member": self.member, "cursor": cursor});
+        self.ask(&format!("{}/commit", self.id), &body)
+    }
+}
+
+/// Of each item that an answer leaves out: its place, its id, why.
+fn left_out(answer: &Value) -> Vec<(Option<u64>, String)> {
+    let items = answer["left_out_items"].as_array().cloned();
+    let items = items.unwrap_or_default();
+    assert_eq!(answer["left_out"], items.len(), "{answer}");
+    let named = items.iter().map(|item| {
+        assert_eq!(item["code"], "idempotency_key_reused", "{answer}");
+        assert_eq!(item["agent"], "coder", "{answer}");
+        let id = item["client_message_id"].as_str().unwrap();
+        (item["at"].as_u64(), id.to_owned())
+    });
+    named.collect()
+}
+
+/// The row of one place at another one, under another id.
+fn row(of: u64, at: u64, id: &str) -> Value {
+    let mut one = item(of);
+    one["at"] = json!(at);
+    one["client_message_id"] = json!(id);
+    one
+}
+
+/// Two rows under one id, side by side, in two chunks, and beside what the mesh had: each that is not taken is named.
+#[test]
+fn lf_34_a_row_whose_id_is_another_rows_is_named_and_never_only_missing() {
+    for mut team in Team::both() {
+        let (_alice, _up, member) = owner(&team);
+        let named = |at, id: &str| (at, id.to_owned());
+        let (team_id, other_id) = (ID, "6ba7b811-9dad-51d1-80b4-00c04fd430c8");
+        let first = by_hand(&team, &member, team_id);
+        first.begin();
+        // In one chunk.
+        let items = [item(1), row(2, 2, "op-1"), item(3), item(4)];
+        let told = first.chunk(0, &items);
+        assert_eq!(told["next_cursor"], 4, "{told}");
+        assert_eq!(left_out(&told), [named(Some(2), "op-1")]);
+        // In another chunk: the commit finds it. The same row once more is no other row.
+        let told = first.chunk(4, &[row(4, 5, "op-4"), row(6, 6, "op-3"), item(7)]);
+        assert_eq!(left_out(&told), []);
+        let done = first.commit(7);
+        assert_eq!(
+            (&done["committed"], &done["rows"]),
+            (&json!(true), &json!(4))
+        );
+        assert_eq!(left_out(&done), [named(None, "op-3")]);
+        team = team.killed();
+        let first = by_hand(&team, &member, team_id);
+        for again in [first.commit(7), first.begin()] {
+            assert_eq!(again["committed"], true, "{again}");
+            assert_eq!(left_out(&again), [named(None, "op-3")]);
+        }
+        // Beside what the mesh has: the chunk is told.
+        let second = by_hand(&team, &member, other_id);
+        second.begin();
+        let told = second.chunk(0, &[row(1, 1, "op-7"), row(1, 2, "op-1"), item(9)]);
+        assert_eq!(left_out(&told), [named(Some(1), "op-7")]);
+        let done = second.commit(9);
+        assert_eq!(done["rows"], 1, "{done}");
+        assert_eq!(left_out(&done), []);
+        let check = team.cli("team", &["orphan-check"]).ok().json();
+        assert_eq!(check["orphans"], json!([]));
+    }
+}
+
 /// What everybody can read of it, from the broker's own tables: ops of the log.
 fn shown_ops(team: &Team) -> u64 {
     let (rows, file) = ("SELECT count(*) FROM", team.broker.data.join("broker.db"));

@@ -137,12 +137,22 @@ impl Postgres {
         self.restart_immediate();
     }
 
-    /// Runs one statement and returns the first column of its rows.
-    pub fn sql(&self, statement: &str) -> Vec<String> {
-        let ran = Command::new(self.bin.join("psql"))
+    /// Its own, and gone with it.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A statement that somebody may end from elsewhere.
+    pub fn try_sql(&self, statement: &str) -> std::process::Output {
+        Command::new(self.bin.join("psql"))
             .args(["-X", "-A", "-t", "-c", statement, &self.url()])
             .output()
-            .unwrap();
+            .unwrap()
+    }
+
+    /// Runs one statement and returns the first column of its rows.
+    pub fn sql(&self, statement: &str) -> Vec<String> {
+        let ran = self.try_sql(statement);
         assert!(ran.status.success(), "{statement}: {ran:?}");
         let text = String::from_utf8_lossy(&ran.stdout).into_owned();
         text.lines().map(str::to_owned).collect()

@@ -4,7 +4,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod door_bodies;
 mod door_places;
+mod full_database;
 mod limiter_back;
 mod limiter_tls;
 mod one_address;

@@ -271,3 +271,58 @@ fn a_database_that_takes_no_writes_any_more_and_a_limiter_that_is_full_are_not_r
     assert_eq!(redis.ask(&["dbsize"]), "0");
     assert_eq!(broker.terminate(), 0);
 }
+
+/// What helps is another thing each time, and none of these is a database that should be started.
+#[test]
+fn what_is_wrong_with_the_way_to_a_database_is_told_as_what_it_is() {
+    let (house, database) = (Home::new(), Postgres::start());
+    let url = database.url();
+    database.sql("CREATE ROLE full LOGIN CONNECTION LIMIT 0");
+    let no_place = url.replace("heddle@", "full@");
+    let in_clear = format!("{url}?sslmode=require");
+    let cases: [(&str, &[&str], i32, &str, &str); 6] = [
+        ("", &[], 2, "it names no host", "postgres://USER"),
+        (
+            "postgres:///team",
+            &[],
+            2,
+            "it names no host",
+            "postgres://USER",
+        ),
+        (
+            &url,
+            &["--database-schema", "Mesh"],
+            2,
+            "--database-schema: \"Mesh\"",
+            "Correct the option",
+        ),
+        (
+            &url,
+            &["--database-ca", "nowhere.pem"],
+            2,
+            "--database-ca: ",
+            "Correct the option",
+        ),
+        (&in_clear, &[], 6, "has no TLS", "sslmode=disable"),
+        (&no_place, &[], 5, "takes no connection", "CONNECTION LIMIT"),
+    ];
+    for (url, more, code, said, next) in cases {
+        let ran = job(&house, &["migrate"], url, more);
+        assert_eq!(ran.code, code, "{url} {more:?}: {ran:?}");
+        assert!(ran.stderr.contains(said), "{said}: {ran:?}");
+        assert!(ran.stderr.contains(next), "{next}: {ran:?}");
+        assert!(!ran.stderr.contains("Start the database"), "{ran:?}");
+    }
+    assert_eq!(database.sql(SCHEMAS), ["0"]);
+    // Said of a database, and no database is named: it was meant for one.
+    let folder = house.path().parent().unwrap().join("alone");
+    let data = folder.to_str().unwrap();
+    for option in ["--database-schema", "--database-ca"] {
+        for verb in ["serve", "members", "sweep"] {
+            let ran = house.cli(&["broker", verb, "--data", data, option, "team"]);
+            assert_eq!(ran.code, 2, "{ran:?}");
+            assert!(ran.stderr.contains("none is named"), "{ran:?}");
+        }
+    }
+    assert!(!folder.exists(), "nothing is made");
+}

@@ -39,8 +39,8 @@ pub use register::{
     BrokerInviteBody, RegisterMeshAnswer, RegisterMeshBody, RegisterOwner, RegisterTopic,
 };
 pub use upload::{
-    EnvelopeBytes, SnapshotAnswer, SnapshotBeginBody, SnapshotChunkBody, SnapshotCommitBody,
-    UploadItem,
+    EnvelopeBytes, LeftOutItem, SnapshotAnswer, SnapshotBeginBody, SnapshotChunkBody,
+    SnapshotCommitBody, UploadItem,
 };
 pub use verdict::{CONFLICT_FINGERPRINT, Verdict};
 

@@ -82,6 +82,19 @@ pub struct SnapshotCommitBody {
     pub cursor: u64,
 }
 
+/// An item of an upload that was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOutItem {
+    /// Its place, where it is told with the chunk that brought it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<u64>,
+    pub agent: AgentName,
+    pub client_message_id: ClientMessageId,
+    /// Why, as an error code and in words.
+    pub code: String,
+    pub detail: String,
+}
+
 /// What each of them answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotAnswer {
@@ -91,9 +104,12 @@ pub struct SnapshotAnswer {
     /// While it is open: where to go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<u64>,
-    /// Items of a chunk that cannot be taken as they are.
+    /// How many items cannot be taken: of the chunk, or, as the commit found, of those that were laid aside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<u64>,
+    /// The first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out_items: Vec<LeftOutItem>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broker_epoch: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,6 +12,7 @@ use heddle_core::membership::Capabilities;
 use heddle_core::names::{AgentName, MemberName, MeshName, QueueName, TopicName};
 
 use super::super::error::StorageError;
+use super::super::left_out::LeftOut;
 use super::super::presence::LeaseMs;
 use super::super::rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, Destination, HistoryRow, Look, NewMessage,
@@ -84,6 +85,8 @@ pub(super) struct Tables {
     pub(super) snapshot: Option<Kept>,
     /// Of each member: how far it is, and its staged rows.
     pub(super) uploads: BTreeMap<MemberId, (Upload, Vec<NewMessage>)>,
+    /// What the commits of these have passed over.
+    pub(super) left_out: BTreeMap<MemberId, LeftOut>,
 }
 
 impl Tables {
@@ -109,6 +112,7 @@ impl Tables {
             book: super::members::Book::default(),
             snapshot: None,
             uploads: BTreeMap::new(),
+            left_out: BTreeMap::new(),
         }
     }
 

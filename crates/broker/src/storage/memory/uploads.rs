@@ -4,6 +4,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, OpId};
 
 use super::super::error::StorageError;
+use super::super::left_out::LeftOut;
 use super::super::rows::NewMessage;
 use super::super::uploads::{
     DISCARD_ROWS_AT_ONCE, Outcome, Todo, Upload, UploadEnd, UploadPart, UploadVerdict, Uploads,
@@ -65,12 +66,16 @@ fn commit(
             expires_at: end.expires_at,
             ..row
         };
-        outcome.add(&[tables.accept(message)]);
+        let id = message.id.clone();
+        outcome.add([&id], &[tables.accept(message)]);
         if outcome.is_barred() {
             return Ok(UploadVerdict::Barred);
         }
     }
     let shown = outcome.shown(next);
+    let before = tables.left_out.remove(&by).unwrap_or_default();
+    let all = before.and(outcome.left_out().clone());
+    tables.left_out.insert(by, all);
     tables.snapshot = fence.or(tables.snapshot);
     if let Some((kept, rows)) = tables.uploads.get_mut(&by) {
         rows.drain(..count);
@@ -106,6 +111,7 @@ impl Uploads for MemoryStorage {
                             return Ok(UploadVerdict::Going);
                         }
                     }
+                    tables.left_out.remove(&by);
                     tables.uploads.insert(by, (fresh, Vec::new()));
                     UploadVerdict::Through(fresh.through)
                 }
@@ -152,6 +158,19 @@ impl Uploads for MemoryStorage {
         self.on(mesh, |tables| {
             let ending = find(tables, by).filter(Upload::is_ending);
             Ok(ending.map(|upload| (upload.id, upload.through)))
+        })
+    }
+
+    async fn upload_left_out(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        id: OpId,
+    ) -> Result<LeftOut, StorageError> {
+        self.on(mesh, |tables| {
+            let is_this = find(tables, by).is_some_and(|upload| upload.id == id);
+            let kept = tables.left_out.get(&by).filter(|_| is_this);
+            Ok(kept.cloned().unwrap_or_default())
         })
     }
 

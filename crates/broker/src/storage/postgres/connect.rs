@@ -94,9 +94,13 @@ fn parsed(url: &str) -> Result<Config, OpenError> {
             )));
         }
     }
-    url.parse().map_err(|error: tokio_postgres::Error| {
+    let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
         OpenError::Address(format!("{}; {shape}", super::error::words(&error)))
-    })
+    })?;
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        return Err(OpenError::Address(format!("it names no host; {shape}")));
+    }
+    Ok(config)
 }
 
 fn is_local_socket(host: &Host) -> bool {

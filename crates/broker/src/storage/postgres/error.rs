@@ -92,6 +92,7 @@ fn is_full(error: &tokio_postgres::Error) -> bool {
 pub(super) enum Entry {
     Refused,
     NoDatabase,
+    NoTls,
     /// It did not get so far, or said something else.
     Unknown,
 }
@@ -99,9 +100,11 @@ pub(super) enum Entry {
 pub(super) fn entry_of(error: &tokio_postgres::Error) -> Entry {
     let Some(code) = error.code() else {
         // The server asked for a password, and the address has none.
-        let is_asked = words(error).contains("password missing");
-        return if is_asked {
+        let said = words(error);
+        return if said.contains("password missing") {
             Entry::Refused
+        } else if said.contains("server does not support TLS") {
+            Entry::NoTls
         } else {
             Entry::Unknown
         };

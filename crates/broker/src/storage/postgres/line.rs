@@ -28,6 +28,7 @@ use super::error::JobError;
 use super::job::{AcceptJob, Job, Settle as _};
 use super::pace::Paces;
 use super::sql;
+use super::trial::Trouble;
 
 /// Work of one mesh that waits for its commit. More is told to come back.
 const WAITING_MAX: usize = 4096;
@@ -88,6 +89,7 @@ pub(super) struct Lines {
     paces: Paces,
     kept: Kept,
     seen: Seen,
+    trouble: Trouble,
     leaders: TaskTracker,
     /// The most groups that a write ever saw taken until its own was, that one included.
     groups_waited_max: AtomicU64,
@@ -101,6 +103,7 @@ impl Lines {
             paces: Paces::default(),
             kept: Kept::default(),
             seen: Seen::default(),
+            trouble: Trouble::default(),
             leaders: TaskTracker::new(),
             groups_waited_max: AtomicU64::new(0),
         })
@@ -108,6 +111,10 @@ impl Lines {
 
     pub(super) fn seen(&self) -> &Seen {
         &self.seen
+    }
+
+    pub(super) fn trouble(&self) -> &Trouble {
+        &self.trouble
     }
 
     #[cfg(test)]
@@ -222,14 +229,21 @@ impl Lines {
         answer(group, tried);
     }
 
-    /// One transaction. After an error nothing of it was written, unless the commit itself failed: then
-    /// nobody knows, and the callers are told so.
     async fn attempt(
         &self,
         mesh: MeshId,
         group: &mut [Waiting],
         undo: Undo,
     ) -> Result<(), JobError> {
+        let tried = self.run(mesh, group, undo).await;
+        let has_accepts = group.iter().any(|work| matches!(work, Waiting::Accept(_)));
+        self.trouble.note(&tried, has_accepts);
+        tried
+    }
+
+    /// One transaction. After an error nothing of it was written, unless the commit itself failed: then
+    /// nobody knows, and the callers are told so.
+    async fn run(&self, mesh: MeshId, group: &mut [Waiting], undo: Undo) -> Result<(), JobError> {
         let mut client = self.pool.get().await?;
         let done = timeout(GROUP_WAIT, self.transact(&mut client, mesh, group, undo)).await;
         let Ok(done) = done else {

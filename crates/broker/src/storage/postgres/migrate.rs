@@ -19,6 +19,7 @@ const STEPS: &[(i64, &str)] = &[
     (7, include_str!("schema_v7.sql")),
     (8, include_str!("schema_v8.sql")),
     (9, include_str!("schema_v9.sql")),
+    (10, include_str!("schema_v10.sql")),
 ];
 
 const LOCK: &str = "SELECT pg_advisory_xact_lock(7264517012874)";
@@ -48,9 +49,12 @@ pub(super) fn checked_name(name: &str) -> Result<&str, OpenError> {
     if is_plain {
         Ok(name)
     } else {
-        Err(OpenError::Address(format!(
-            "{name:?} is no schema name: lower-case letters, digits and _ only"
-        )))
+        Err(OpenError::Option {
+            option: "--database-schema",
+            why: format!(
+                "{name:?} is no name: lower-case letters, digits and _ only, a letter first"
+            ),
+        })
     }
 }
 

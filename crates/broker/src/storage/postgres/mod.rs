@@ -45,6 +45,7 @@ mod story;
 mod tests;
 mod tls;
 mod traffic;
+mod trial;
 mod upkeep;
 mod uploads;
 mod wires;
@@ -147,16 +148,17 @@ impl PostgresStorage {
         self.migrated
     }
 
-    /// Whether the database answers now, and would take a write: one that was made a standby takes none.
+    /// Whether the database answers now, and would take a write: one that was made a standby takes none, nor does one whose
+    /// disk is full or whose tables somebody holds.
     pub async fn ping(&self) -> Result<(), StorageError> {
-        let client = self.reader().await?;
+        let mut client = self.reader().await?;
         let asked = timeout(READ_WAIT, client.query_one(TAKES_WRITES, &[])).await;
         let asked = asked.map_err(|_| JobError::TimedOut(READ_WAIT.as_secs()))?;
         let takes_writes: bool = asked
             .and_then(|row| row.try_get(0))
             .map_err(JobError::from)?;
         if takes_writes {
-            return Ok(());
+            return self.lines.trouble().look(&mut client).await;
         }
         let why =
             "the database is read-only by now: a standby, or default_transaction_read_only is on";

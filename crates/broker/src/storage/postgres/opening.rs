@@ -20,8 +20,15 @@ pub enum Opening {
 pub enum OpenError {
     #[error("the address is not usable: {0}")]
     Address(String),
+    /// Something else that was named beside it.
+    #[error("{option}: {why}")]
+    Option { option: &'static str, why: String },
     #[error("the database cannot be reached: {0}")]
     Unreachable(String),
+    #[error("the database answers, and takes no connection for now: {0}")]
+    Busy(String),
+    #[error("the database answers, and has no TLS: {0}")]
+    NoTls(String),
     #[error(
         "another session of the database holds a lock on the broker's tables, and has not let go of it: {0}"
     )]
@@ -62,6 +69,9 @@ pub(super) fn failed(error: &PoolError, config: &tokio_postgres::Config) -> Open
                 .to_owned(),
             words,
         },
+        Entry::NoTls => OpenError::NoTls(words),
+        // It said so itself: it starts, it stops, it has no place or no disk left.
+        Entry::Unknown if cause.code().is_some() => OpenError::Busy(words),
         Entry::Unknown => OpenError::Unreachable(words),
     }
 }

@@ -92,7 +92,10 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, OpenError> {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return Ok(roots);
     };
-    let read = Authorities::read(file).map_err(OpenError::Address)?;
+    let read = Authorities::read(file).map_err(|why| OpenError::Option {
+        option: "--database-ca",
+        why,
+    })?;
     Ok(read.roots)
 }
 

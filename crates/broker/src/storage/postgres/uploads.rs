@@ -8,6 +8,7 @@ use heddle_core::ids::{MemberId, MeshId, OpId, Party};
 use tokio_postgres::Row;
 
 use super::super::error::StorageError;
+use super::super::left_out::LeftOut;
 use super::super::rows::{NewMessage, SendId};
 use super::super::seen::Seen;
 use super::super::uploads::{
@@ -35,7 +36,16 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (mesh_id, member_id) DO UPDATE SET snapshot_id = excluded.snapshot_id,
     through = excluded.through, row_count = excluded.row_count, byte_count = excluded.byte_count,
     touched_at = excluded.touched_at, first_epoch = excluded.first_epoch,
-    first_seq = excluded.first_seq, shown_count = excluded.shown_count";
+    first_seq = excluded.first_seq, shown_count = excluded.shown_count,
+    left_out = CASE WHEN excluded.first_epoch IS NULL THEN '' ELSE snapshot_upload.left_out END";
+
+const LEFT_OUT: &str = "
+SELECT left_out FROM snapshot_upload
+WHERE mesh_id = $1 AND member_id = $2 AND snapshot_id = $3";
+
+const LEAVE_OUT: &str = "
+UPDATE snapshot_upload SET left_out = $4
+WHERE mesh_id = $1 AND member_id = $2 AND snapshot_id = $3";
 
 const STAGE: &str = "
 INSERT INTO snapshot_row (mesh_id, member_id, position, sender_agent, client_message_id,
@@ -122,6 +132,35 @@ async fn keep(tx: &Transaction<'_>, which: Which, upload: &Upload) -> Result<(),
         ],
     )
     .await?;
+    Ok(())
+}
+
+async fn left_out<C: GenericClient>(client: &C, which: Which) -> Result<LeftOut, JobError> {
+    let (mesh, by, id) = (
+        mesh_key(which.mesh),
+        member_key(which.by),
+        which.id.to_string(),
+    );
+    let Some(row) = query_opt(client, LEFT_OUT, &[&mesh, &by, &id]).await? else {
+        return Ok(LeftOut::default());
+    };
+    let text = Columns::of(&row).text()?;
+    let why = || JobError::BadRow(format!("left_out of the upload {}", which.id));
+    LeftOut::of_text(&text).ok_or_else(why)
+}
+
+/// Beside those of the steps before.
+async fn leave_out(tx: &Transaction<'_>, which: Which, more: &LeftOut) -> Result<(), JobError> {
+    if more.is_empty() {
+        return Ok(());
+    }
+    let all = left_out(tx, which).await?.and(more.clone()).to_text();
+    let (mesh, by, id) = (
+        mesh_key(which.mesh),
+        member_key(which.by),
+        which.id.to_string(),
+    );
+    execute(tx, LEAVE_OUT, &[&mesh, &by, &id, &all]).await?;
     Ok(())
 }
 
@@ -213,7 +252,8 @@ async fn commit(
     let mut outcome = Outcome::of(upload.shown);
     let list: Vec<&NewMessage> = messages.iter().collect();
     if !list.is_empty() {
-        outcome.add(&accept(tx, which.mesh, &list, Undo::Group).await?);
+        let accepted = accept(tx, which.mesh, &list, Undo::Group).await?;
+        outcome.add(messages.iter().map(|one| &one.id), &accepted);
     }
     if outcome.is_barred() {
         return Ok(UploadVerdict::Barred);
@@ -228,6 +268,8 @@ async fn commit(
         ..upload
     };
     keep(tx, which, &done).await?;
+    // Behind the head, which empties it for an upload that is not shown yet.
+    leave_out(tx, which, outcome.left_out()).await?;
     Ok(if has_more {
         UploadVerdict::Going
     } else {
@@ -352,6 +394,16 @@ impl Uploads for PostgresStorage {
         let found = find(&client, Which { mesh, by, id }).await?;
         let ending = found.filter(Upload::is_ending);
         Ok(ending.map(|upload| (upload.id, upload.through)))
+    }
+
+    async fn upload_left_out(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        id: OpId,
+    ) -> Result<LeftOut, StorageError> {
+        let client = self.reader().await?;
+        Ok(left_out(&client, Which { mesh, by, id }).await?)
     }
 
     async fn sweep_uploads(&self, mesh: MeshId, before: WallMs) -> Result<usize, StorageError> {

@@ -7,7 +7,7 @@
 
 use heddle_sqlite::Migration;
 
-pub(super) const MIGRATIONS: [Migration; 11] = [
+pub(super) const MIGRATIONS: [Migration; 12] = [
     Migration {
         version: 1,
         name: "broker",
@@ -62,6 +62,11 @@ pub(super) const MIGRATIONS: [Migration; 11] = [
         version: 11,
         name: "log_hole",
         sql: super::mend::SCHEMA,
+    },
+    Migration {
+        version: 12,
+        name: "left_out",
+        sql: super::uploads::LEFT_OUT_SCHEMA,
     },
 ];
 

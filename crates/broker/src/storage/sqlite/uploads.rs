@@ -6,6 +6,7 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::error::StorageError;
+use super::super::left_out::LeftOut;
 use super::super::rows::{NewMessage, SendId};
 use super::super::uploads::{
     COMMIT_ROWS_AT_ONCE, DISCARD_ROWS_AT_ONCE, DISCARDED, Outcome, Shown, Todo, Upload, UploadEnd,
@@ -49,6 +50,10 @@ CREATE TABLE snapshot_row (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// What its commit could not take: nothing, or how many rows and their names.
+pub(super) const LEFT_OUT_SCHEMA: &str =
+    "ALTER TABLE snapshot_upload ADD COLUMN left_out TEXT NOT NULL DEFAULT '';";
+
 const FIND: &str = "
 SELECT snapshot_id, through, row_count, byte_count, touched_at,
     EXISTS (SELECT 1 FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2),
@@ -62,7 +67,16 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 ON CONFLICT (mesh_id, member_id) DO UPDATE SET snapshot_id = excluded.snapshot_id,
     through = excluded.through, row_count = excluded.row_count, byte_count = excluded.byte_count,
     touched_at = excluded.touched_at, first_epoch = excluded.first_epoch,
-    first_seq = excluded.first_seq, shown_count = excluded.shown_count";
+    first_seq = excluded.first_seq, shown_count = excluded.shown_count,
+    left_out = CASE WHEN excluded.first_epoch IS NULL THEN '' ELSE snapshot_upload.left_out END";
+
+const LEFT_OUT: &str = "
+SELECT left_out FROM snapshot_upload
+WHERE mesh_id = ?1 AND member_id = ?2 AND snapshot_id = ?3";
+
+const LEAVE_OUT: &str = "
+UPDATE snapshot_upload SET left_out = ?4
+WHERE mesh_id = ?1 AND member_id = ?2 AND snapshot_id = ?3";
 
 const STAGE: &str = "
 INSERT INTO snapshot_row (mesh_id, member_id, position, sender_agent, client_message_id,
@@ -91,7 +105,7 @@ const FORGET: &str = "DELETE FROM snapshot_upload WHERE mesh_id = ?1 AND member_
 /// The statements above, for the test that looks at their plans.
 #[cfg(test)]
 pub(super) const STATEMENTS: &[&str] = &[
-    FIND, KEEP, STAGE, STAGED, TAKE, FIRST, LEFT, ABANDONED, FORGET,
+    FIND, KEEP, LEFT_OUT, LEAVE_OUT, STAGE, STAGED, TAKE, FIRST, LEFT, ABANDONED, FORGET,
 ];
 
 /// One member's upload, in the writer's transaction.
@@ -145,6 +159,33 @@ impl Room<'_> {
             shown.map(|shown| integer(shown.first.seq)),
             shown.map(|shown| integer(shown.row_count)),
         ])?;
+        Ok(())
+    }
+
+    fn left_out(&self, id: OpId) -> Result<LeftOut, JobError> {
+        let key = params![mesh_key(self.mesh), member_key(self.by), id.to_string()];
+        let mut statement = self.connection.prepare_cached(LEFT_OUT)?;
+        let text: Option<String> = statement.query_row(key, |row| row.get(0)).optional()?;
+        let kept = LeftOut::of_text(&text.unwrap_or_default());
+        kept.ok_or_else(|| {
+            let why = "a list of rows that were left out".into();
+            rusqlite::Error::FromSqlConversionFailure(0, Type::Text, why).into()
+        })
+    }
+
+    /// Beside those of the steps before.
+    fn leave_out(&self, id: OpId, more: &LeftOut) -> Result<(), JobError> {
+        if more.is_empty() {
+            return Ok(());
+        }
+        let all = self.left_out(id)?.and(more.clone()).to_text();
+        let key = params![
+            mesh_key(self.mesh),
+            member_key(self.by),
+            id.to_string(),
+            all
+        ];
+        self.connection.prepare_cached(LEAVE_OUT)?.execute(key)?;
         Ok(())
     }
 
@@ -217,7 +258,8 @@ impl Room<'_> {
             return Ok(UploadVerdict::Waits);
         };
         let mut outcome = Outcome::of(upload.shown);
-        outcome.add(&accept(self.connection, self.mesh, &messages)?);
+        let accepted = accept(self.connection, self.mesh, &messages)?;
+        outcome.add(messages.iter().map(|one| &one.id), &accepted);
         if outcome.is_barred() {
             return Ok(UploadVerdict::Barred);
         }
@@ -230,6 +272,8 @@ impl Room<'_> {
             touched_at: end.at,
             ..upload
         })?;
+        // Behind the head, which empties it for an upload that is not shown yet.
+        self.leave_out(id, outcome.left_out())?;
         Ok(if has_more {
             UploadVerdict::Going
         } else {
@@ -362,6 +406,23 @@ impl Uploads for SqliteStorage {
             };
             let ending = room.find()?.filter(Upload::is_ending);
             Ok(ending.map(|upload| (upload.id, upload.through)))
+        })
+        .await
+    }
+
+    async fn upload_left_out(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        id: OpId,
+    ) -> Result<LeftOut, StorageError> {
+        self.read(mesh, move |connection| {
+            let room = Room {
+                connection,
+                mesh,
+                by,
+            };
+            room.left_out(id)
         })
         .await
     }

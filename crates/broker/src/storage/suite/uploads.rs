@@ -13,7 +13,8 @@ use heddle_core::names::MemberName;
 use ulid::Ulid;
 
 use crate::storage::{
-    Destination, NewMessage, PageLimit, SendId, Shown, UploadEnd, UploadPart, UploadVerdict,
+    Destination, LeftOut, NewMessage, PageLimit, SendId, Shown, UploadEnd, UploadPart,
+    UploadVerdict,
 };
 use crate::test_support::{TestStorage, member, mesh, mesh_name, on_every_storage, party};
 
@@ -27,6 +28,8 @@ on_every_storage!(
     lf_34_a_commit_waits_for_somebody_elses_snapshot,
     lf_34_a_step_of_a_commit_is_bounded_in_bytes,
     lf_34_many_rows_are_thrown_away_in_steps_and_nobody_goes_on_with_them,
+    lf_34_rows_whose_id_is_another_rows_are_named_by_the_commit_and_whenever_it_comes_again,
+    lf_34_many_of_them_are_counted_over_all_steps_and_the_first_are_named,
 );
 
 const ID: [u8; 16] = [7; 16];
@@ -398,4 +401,81 @@ async fn lf_34_many_rows_are_thrown_away_in_steps_and_nobody_goes_on_with_them<S
     let done = commit(storage, second, 2).await;
     assert_eq!(done, UploadVerdict::Committed(shown(1, 2)));
     assert_eq!(ids(storage).await, ["op-1", "op-2"]);
+}
+
+/// Another op of the same id.
+fn other(id: &str, minted: u128) -> NewMessage {
+    NewMessage {
+        wire_fingerprint: Fingerprint([2; 32]),
+        ..op(id, minted)
+    }
+}
+
+async fn left_out<S: TestStorage>(storage: &S, id: [u8; 16]) -> (u64, Vec<String>) {
+    let asked = storage.upload_left_out(mesh(1), member("a"), OpId::from_bytes(id));
+    let LeftOut { count, named } = asked.await.unwrap();
+    let named = named.into_iter().map(|row| {
+        assert_eq!(row.agent, party("a/one").agent);
+        format!("{} {}", row.client_message_id, row.code.as_str())
+    });
+    (count, named.collect())
+}
+
+async fn lf_34_rows_whose_id_is_another_rows_are_named_by_the_commit_and_whenever_it_comes_again<
+    S: TestStorage,
+>(
+    storage: Arc<S>,
+) {
+    let storage = storage.as_ref();
+    furnish(storage).await;
+    begin(storage, ID).await;
+    stage(storage, ID, part(0, 3)).await;
+    // In another part: another op under an id of before, and one of before once more.
+    let rows = vec![other("op-2", 104), op("op-3", 105)];
+    let more = UploadPart { rows, ..part(3, 5) };
+    assert_eq!(stage(storage, ID, more).await, UploadVerdict::Through(5));
+    // And one whose id is used up meanwhile, the ordinary way.
+    let sent = storage.accept(mesh(1), vec![other("op-1", 106)]);
+    sent.await.unwrap();
+    assert_eq!(left_out(storage, ID).await.0, 0, "nothing was decided");
+    let done = commit(storage, ID, 5).await;
+    assert_eq!(done, UploadVerdict::Committed(shown(2, 2)));
+    let told = ["op-1 idempotency_key_reused", "op-2 idempotency_key_reused"];
+    let told = (2, told.map(str::to_owned).to_vec());
+    assert_eq!(left_out(storage, ID).await, told);
+    let again = commit(storage, ID, 5).await;
+    assert_eq!(again, UploadVerdict::Shown(shown(2, 2)));
+    assert_eq!(left_out(storage, ID).await, told);
+    assert_eq!(ids(storage).await, ["op-1", "op-2", "op-3"]);
+    // Of another upload in its place nothing is said that was not so.
+    let second = [8; 16];
+    assert_eq!(left_out(storage, second).await, (0, Vec::new()));
+    upload(storage, second, 1).await;
+    assert_eq!(left_out(storage, second).await, (0, Vec::new()));
+    assert_eq!(left_out(storage, ID).await, (0, Vec::new()));
+    commit(storage, second, 1).await;
+    let told = (1, vec!["op-1 idempotency_key_reused".to_owned()]);
+    assert_eq!(left_out(storage, second).await, told);
+}
+
+async fn lf_34_many_of_them_are_counted_over_all_steps_and_the_first_are_named<S: TestStorage>(
+    storage: Arc<S>,
+) {
+    const ROWS: u64 = 700;
+    let storage = storage.as_ref();
+    furnish(storage).await;
+    upload(storage, ID, ROWS).await;
+    let rows = (1..=ROWS).map(|at| other(&format!("op-{at}"), u128::from(ROWS + at)));
+    let rows = rows.collect();
+    let more = UploadPart {
+        rows,
+        ..part(ROWS, 2 * ROWS)
+    };
+    stage(storage, ID, more).await;
+    let done = commit(storage, ID, 2 * ROWS).await;
+    assert_eq!(done, UploadVerdict::Committed(shown(1, ROWS)));
+    let (count, named) = left_out(storage, ID).await;
+    assert_eq!((count, named.len()), (ROWS, 100));
+    assert_eq!(named[99], "op-100 idempotency_key_reused");
+    assert_eq!(storage.orphan_check(mesh(1)).await, Ok(Vec::new()));
 }

@@ -118,22 +118,32 @@ struct Database {
     /// Certificates to trust for the way to the database (PEM) [default: the machine's]
     #[arg(long, value_name = "FILE")]
     database_ca: Option<PathBuf>,
-    /// The schema that holds the tables
-    #[arg(long, value_name = "NAME", default_value = PostgresOptions::SCHEMA)]
-    database_schema: String,
+    /// The schema that holds the tables [default: mesh]
+    #[arg(long, value_name = "NAME")]
+    database_schema: Option<String>,
 }
 
 impl Database {
-    /// As it is named here, or in the environment.
-    fn options(self, context: &Context) -> Option<PostgresOptions> {
+    /// As it is named here, or in the environment. What is said of a database that nobody names was meant for one.
+    fn options(self, context: &Context) -> Result<Option<PostgresOptions>, CliError> {
         let url = self
             .database
-            .or_else(|| context.environment.broker_database.clone())?;
-        Some(PostgresOptions {
-            url,
-            schema: self.database_schema,
+            .or_else(|| context.environment.broker_database.clone());
+        let Some(url) = url else {
+            let options = [
+                ("--database-ca", self.database_ca.is_some()),
+                ("--database-schema", self.database_schema.is_some()),
+            ];
+            let said = options.into_iter().find(|(_, is_said)| *is_said);
+            return said.map_or(Ok(None), |(option, _)| Err(of_no_database(option)));
+        };
+        Ok(Some(PostgresOptions {
+            schema: self
+                .database_schema
+                .unwrap_or_else(|| PostgresOptions::SCHEMA.to_owned()),
             ca_file: self.database_ca,
-        })
+            ..PostgresOptions::new(url)
+        }))
     }
 }
 
@@ -158,11 +168,11 @@ impl Data {
 
     /// As `broker serve` takes them: a database with a folder beside it for the tokens. Only a folder that has tables of its
     /// own counts for more than a database that is named nowhere but in the environment, and then that is said.
-    fn place(self, context: &Context) -> Place {
+    fn place(self, context: &Context) -> Result<Place, CliError> {
         let folder = self.folder(context);
         let is_named = self.data.is_some() && self.database.database.is_none();
         let has_tables = is_named && folder.join(BROKER_FILE).exists();
-        match self.database.options(context) {
+        Ok(match self.database.options(context)? {
             Some(database) if !has_tables => Place::Database(database),
             Some(_) => {
                 ui::note(&format!(
@@ -172,7 +182,7 @@ impl Data {
                 Place::Folder(folder)
             }
             None => Place::Folder(folder),
-        }
+        })
     }
 }
 
@@ -200,22 +210,22 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     match args.verb {
         Verb::Serve(serve) => broker::serve(context, &serve_options(context, *serve)?),
         Verb::Migrate(database) => {
-            let options = database.options(context).ok_or_else(no_database)?;
+            let options = database.options(context)?.ok_or_else(no_database)?;
             broker::migrate(context, &options)
         }
         Verb::Sweep(data) => {
             let folder = data.folder(context);
-            broker::sweep(context, &data.place(context), &folder)
+            broker::sweep(context, &data.place(context)?, &folder)
         }
         Verb::Invite(args) => invite(context, args),
-        Verb::Members(data) => broker::members(context, &data.place(context)),
-        Verb::OrphanCheck(data) => broker::orphan_check(context, &data.place(context)),
-        Verb::Epoch { data, verb } => broker::epoch(context, &data.place(context), verb.is_some()),
+        Verb::Members(data) => broker::members(context, &data.place(context)?),
+        Verb::OrphanCheck(data) => broker::orphan_check(context, &data.place(context)?),
+        Verb::Epoch { data, verb } => broker::epoch(context, &data.place(context)?, verb.is_some()),
     }
 }
 
 fn invite(context: &Context, args: Invite) -> Result<(), CliError> {
-    let place = args.data.place(context);
+    let place = args.data.place(context)?;
     let Some(mesh) = context.mesh.as_deref() else {
         return Err(CliError::new(exit::USAGE, "which mesh?").next(
             "Name it: `heddle --mesh team broker invite …`; one that is not there yet is made.",
@@ -242,7 +252,7 @@ fn invite(context: &Context, args: Invite) -> Result<(), CliError> {
 }
 
 fn serve_options(context: &Context, serve: Serve) -> Result<broker::ServeOptions, CliError> {
-    let database = serve.database.options(context);
+    let database = serve.database.options(context)?;
     let default = database.as_ref().map(|_| context.home.join("broker"));
     let data = serve.data.or(default).ok_or_else(|| {
         CliError::new(exit::USAGE, "a broker needs a folder or a database")
@@ -264,6 +274,14 @@ fn serve_options(context: &Context, serve: Serve) -> Result<broker::ServeOptions
         token_file: serve.token_file,
         admin_token_file: serve.admin_token_file,
     })
+}
+
+fn of_no_database(option: &str) -> CliError {
+    CliError::new(
+        exit::USAGE,
+        format!("{option} is about a database, and none is named"),
+    )
+    .next("Name it with --database or HEDDLE_BROKER_DATABASE, or leave the option out.")
 }
 
 fn no_database() -> CliError {
