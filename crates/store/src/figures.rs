@@ -1,5 +1,8 @@
 //! How much there is of everything, without visiting every row.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use rusqlite::Connection;
 
 use crate::error::StoreError;
@@ -23,6 +26,11 @@ pub struct Figures {
 pub(crate) const OUTBOX_ROWS: &str = "
     SELECT coalesce(max(arrival), 0) - (SELECT outbox_missing FROM store_state WHERE only_row = 1)
     FROM outbox";
+// What that number does not know of yet: a look at all of it counts them, a repair tells of them and notes them there.
+pub(crate) const OUTBOX_GONE: &str = "
+    SELECT coalesce(max(arrival), 0) - count(*)
+        - (SELECT coalesce(max(outbox_missing), 0) FROM store_state WHERE only_row = 1)
+    FROM outbox";
 pub(crate) const PENDING: &str = "SELECT count(*) FROM outbox WHERE status = 'pending'";
 pub(crate) const INFLIGHT: &str = "SELECT count(*) FROM outbox WHERE status = 'inflight'";
 pub(crate) const DEAD: &str = "SELECT count(*) FROM outbox WHERE status = 'dead'";
@@ -32,14 +40,15 @@ pub(crate) const UNREAD: &str = "SELECT count(*) FROM inbox WHERE acked_at IS NU
 
 impl Store {
     pub async fn figures(&self) -> Result<Figures, StoreError> {
-        self.read(|connection| {
+        let gone = Arc::clone(&self.outbox_gone);
+        self.read(move |connection| {
             let [pending, inflight, dead, aborted] = [
                 count(connection, PENDING)?,
                 count(connection, INFLIGHT)?,
                 count(connection, DEAD)?,
                 count(connection, ABORTED)?,
             ];
-            let others = pending + inflight + dead + aborted;
+            let others = pending + inflight + dead + aborted + gone.load(Ordering::Relaxed);
             let Some(done) = count(connection, OUTBOX_ROWS)?.checked_sub(others) else {
                 return Err(StoreError::Corrupt(
                     "the outbox has more entries in its indexes than rows".to_owned(),
@@ -57,6 +66,27 @@ impl Store {
         })
         .await
     }
+}
+
+impl Store {
+    /// Rows that are gone from the outbox and that no repair has told of. From now on they do not count as done.
+    pub async fn outbox_gone(&self) -> Result<u64, StoreError> {
+        let gone = self.read(|connection| Ok(outbox_gone(connection)?)).await?;
+        self.outbox_gone.store(gone, Ordering::Relaxed);
+        Ok(gone)
+    }
+
+    /// The same as it was last counted.
+    pub fn outbox_gone_known(&self) -> u64 {
+        self.outbox_gone.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) fn outbox_gone(connection: &Connection) -> rusqlite::Result<u64> {
+    let gone: i64 = connection
+        .prepare_cached(OUTBOX_GONE)?
+        .query_row([], |row| row.get(0))?;
+    Ok(u64::try_from(gone).unwrap_or(0))
 }
 
 fn count(connection: &Connection, sql: &str) -> Result<u64, StoreError> {

@@ -23,6 +23,7 @@ mod invites;
 mod meaning;
 mod meshes;
 mod meshless;
+mod missing;
 mod outbox;
 mod own_refused;
 mod park;
@@ -40,6 +41,7 @@ mod sync;
 mod unclean;
 mod undo;
 mod unreadable;
+mod unsent;
 mod witness;
 mod words;
 
@@ -55,10 +57,10 @@ pub use data::{
     A_STEP_OF, Applied, Called, ChangeKey, ClockRow, DataStory, DumpPage, FileBytes, FileFilter,
     FileFind, FileRow, HeldTask, IS_CHANGED, KnownChange, Loss, LossAbout, LossKind, LossSide,
     LostValue, MemoryFilter, MemoryMatch, MemoryRow, Merged, MissingBlob, ModelRow, NewContent,
-    NewFile, NewTask, Receipt, StateFilter, StateRow, StoryArrival, StoryRequest, StoryRow, Swept,
-    Taken, TaskDamage, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish,
-    VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery, VectorRow,
-    WantedBlob,
+    NewFile, NewTask, Receipt, StateFilter, StateRow, StoryArrival, StoryLeft, StoryRequest,
+    StoryRow, Swept, Taken, TaskDamage, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich,
+    TaskWish, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery,
+    VectorRow, WantedBlob,
 };
 pub use effects_used::had_effects;
 pub use error::StoreError;
@@ -83,8 +85,8 @@ pub use outbox::{
     PruneFilter, PruneLook, Requeue, Requeued, Settle, Usage,
 };
 pub use repair::{
-    Kept, MeshHint, RepairHints, Repaired, RepairedTasks, give_up_lost_log, mend_header, repair,
-    want_lost_blobs,
+    Kept, MeshHint, RepairHints, Repaired, RepairedRows, RepairedTasks, give_up_lost_log,
+    mend_header, repair, want_lost_blobs,
 };
 pub use steps::{Steps, steps_of};
 pub use store::{Store, StoreOptions};
@@ -95,4 +97,4 @@ pub use sync::{
 };
 pub use unclean::{Heals, Outlook, is_bare, outlook};
 pub use undo::{Undone, undo_step};
-pub use unreadable::{LeftOut, Unreadable};
+pub use unreadable::{LeftOut, Unread, Unreadable};

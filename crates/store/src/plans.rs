@@ -4,7 +4,10 @@ use rusqlite::Connection;
 
 use crate::data::files;
 use crate::data::task_statements as tasks;
-use crate::{agents, data, figures, inbox, invites, outbox, own_refused, schema, sync, witness};
+use crate::{
+    agents, data, figures, inbox, invites, missing, outbox, own_refused, schema, sync, unsent,
+    witness,
+};
 
 /// Statements that go straight to their rows, in order, without sorting.
 const STRAIGHT: &[&str] = &[
@@ -232,6 +235,19 @@ const STRAIGHT: &[&str] = &[
     data::vector_sql::LIST,
     data::vector_sql::LIVE_MODELS,
     data::vector_sql::DUMP,
+    data::about::MEMORY,
+    data::about::STATE,
+    data::about::FILE,
+    data::about::VECTOR,
+    data::about::STEPS,
+    data::about::TASK,
+    missing::ANSWERS,
+    missing::SENT,
+    unsent::JUDGED,
+    unsent::HAS_ROW,
+    unsent::CAME_BACK,
+    sync::APPLIED_FROM,
+    sync::FORGET_APPLIED,
     agents::AGENTS,
     figures::OUTBOX_ROWS,
     figures::INFLIGHT,

@@ -15,12 +15,15 @@ use crate::data::{
     vector_place_problems,
 };
 use crate::error::StoreError;
+use crate::figures::outbox_gone;
 use crate::meaning::spoilt;
 use crate::meshless::other_members;
+use crate::missing;
 use crate::own_refused;
 use crate::schema;
 use crate::stamps::clock_problems;
 use crate::unreadable::{all_unreadable, named};
+use crate::unsent;
 use crate::words;
 
 /// Rows that one sentence names.
@@ -47,6 +50,9 @@ pub(crate) fn senseless(connection: &Connection) -> rusqlite::Result<Vec<String>
     }
     if is_newest(connection)? {
         found.extend(changed_ops::problem(connection)?);
+        found.extend(gone_from_outbox(connection)?);
+        found.extend(in_words(unsent::problem(connection))?);
+        found.extend(in_words(missing::problem(connection))?);
     }
     if has_table(connection, "blob_refs")? {
         found.extend(miscounted_blobs(connection)?);
@@ -63,6 +69,22 @@ pub(crate) fn senseless(connection: &Connection) -> rusqlite::Result<Vec<String>
         found.extend(words::problems(connection)?);
     }
     Ok(found)
+}
+
+/// A look that cannot read what it needs says so in its place.
+fn in_words(looked: Result<Option<String>, StoreError>) -> rusqlite::Result<Option<String>> {
+    match looked {
+        Ok(found) => Ok(found),
+        Err(StoreError::Sqlite(error)) => Err(error),
+        Err(error) => Ok(Some(error.to_string())),
+    }
+}
+
+/// Nothing is ever taken out of the outbox: a place without a row is one that the file has lost.
+fn gone_from_outbox(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    let gone = outbox_gone(connection)?;
+    let says = || format!("outbox: rows that are gone from it: {gone}");
+    Ok((gone > 0).then(says))
 }
 
 /// Rows of the data that nobody can read, by what they are called.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use heddle_core::clock::WallMs;
 use heddle_core::limits::WRITE_QUEUE_MAX;
@@ -37,6 +37,8 @@ pub struct Store {
     pub(crate) left_out: Option<LeftOut>,
     /// Whether anybody has met what cannot be right since it was last asked.
     has_met_damage: Arc<AtomicBool>,
+    /// Rows that are gone from the outbox, as the last look at all of it found.
+    pub(crate) outbox_gone: Arc<AtomicU64>,
 }
 
 impl Store {
@@ -65,6 +67,7 @@ impl Store {
             vector_cache: VectorCache::default(),
             left_out: None,
             has_met_damage: Arc::default(),
+            outbox_gone: Arc::default(),
         };
         let was_clean = store.database.write_blocking(unclean::mark_open)?;
         store.seal_rows()?;

@@ -14,6 +14,7 @@ use crate::error::StoreError;
 use crate::schema;
 use crate::stamps;
 use crate::store::Store;
+use crate::unsent;
 
 /// Rows that are read at a time.
 const ROWS_AT_ONCE: i64 = 200;
@@ -148,7 +149,12 @@ impl Store {
         mesh: MeshId,
         rows_max: u64,
     ) -> Result<Vec<Unreadable>, StoreError> {
-        let mut found = Vec::new();
+        Ok(self.look_through(mesh, rows_max).await?.bad)
+    }
+
+    /// The same with those that were never sent.
+    pub async fn look_through(&self, mesh: MeshId, rows_max: u64) -> Result<Unread, StoreError> {
+        let mut found = Unread::default();
         for table in &OLD_TABLES {
             let mut after = Vec::new();
             let mut looked = 0;
@@ -157,7 +163,8 @@ impl Store {
                 let part = self.read(move |connection| part(connection, table, mesh, &from));
                 let part = part.await?;
                 looked += part.looked;
-                found.extend(part.bad);
+                found.bad.extend(part.bad);
+                found.unsent.extend(part.unsent);
                 match part.next {
                     Some(next) => after = next,
                     None => break,
@@ -165,7 +172,7 @@ impl Store {
             }
         }
         let tasks = self.bad_tasks(mesh, rows_max).await?;
-        found.extend(tasks.into_iter().map(Unreadable::task));
+        found.bad.extend(tasks.into_iter().map(Unreadable::task));
         Ok(found)
     }
 
@@ -202,8 +209,17 @@ impl Store {
     }
 }
 
+/// What a look at the rows of a mesh has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unread {
+    pub bad: Vec<Unreadable>,
+    /// They can be read, and nobody else can have them: changes of this home whose rows of the outbox are gone.
+    pub unsent: Vec<Unreadable>,
+}
+
 struct Part {
     bad: Vec<Unreadable>,
+    unsent: Vec<Unreadable>,
     looked: u64,
     next: Option<Vec<u8>>,
 }
@@ -223,6 +239,7 @@ fn part(
     let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < ROWS_AT_ONCE;
     let mut part = Part {
         bad: Vec::new(),
+        unsent: Vec::new(),
         looked: rows.len() as u64,
         // Only forwards: pages that are damaged may say anything.
         next: rows
@@ -230,22 +247,42 @@ fn part(
             .filter(|row| !is_last && (after.is_empty() || row.through.as_slice() > after))
             .map(|row| row.through.clone()),
     };
+    let own = unsent::judged(connection, mesh)?;
     for row in rows {
         let ahead = match row.op {
-            Ok(op) if op.stamp.lamport <= ceiling => continue,
+            Ok(op) if op.stamp.lamport <= ceiling => {
+                if let Some(own) = own
+                    && unsent::unsent(connection, (mesh, own), &op)?.is_some()
+                {
+                    part.unsent
+                        .push(row_of(connection, table, mesh, &row.through)?);
+                }
+                continue;
+            }
             Ok(op) if op.stamp.lamport <= clock => Some(AHEAD_OF_LOG),
             Ok(_) => Some(AHEAD_OF_CLOCK),
             Err(StoreError::Corrupt(_)) => None,
             Err(error) => return Err(error),
         };
-        part.bad.push(Unreadable {
-            table: table.name,
-            place: place_of(&row.through),
-            name: name_of(connection, table, mesh, &row.through)?,
-            ahead,
-        });
+        let row = row_of(connection, table, mesh, &row.through)?;
+        part.bad.push(Unreadable { ahead, ..row });
     }
     Ok(part)
+}
+
+/// A row of a table by its name, without anything that is wrong with it.
+pub(crate) fn row_of(
+    connection: &Connection,
+    table: &OldTable,
+    mesh: MeshId,
+    through: &[u8],
+) -> Result<Unreadable, StoreError> {
+    Ok(Unreadable {
+        table: table.name,
+        place: place_of(through),
+        name: name_of(connection, table, mesh, through)?,
+        ahead: None,
+    })
 }
 
 /// What the row is known by; a step of a task by the title of its task.
@@ -362,7 +399,7 @@ fn stray_steps(connection: &Connection) -> Result<Vec<Unreadable>, StoreError> {
     Ok(found)
 }
 
-fn meshes(connection: &Connection) -> Result<Vec<MeshId>, StoreError> {
+pub(crate) fn meshes(connection: &Connection) -> Result<Vec<MeshId>, StoreError> {
     let mut statement = connection.prepare("SELECT mesh_id FROM mesh ORDER BY mesh_id")?;
     let ids = statement.query_map([], |row| row.get::<_, [u8; 16]>(0))?;
     let ids = ids.collect::<rusqlite::Result<Vec<_>>>()?;

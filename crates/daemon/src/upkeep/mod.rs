@@ -225,7 +225,10 @@ fn backup_view(made: BackedUp, taken: Taken) -> BackupView {
 }
 
 fn repair_view(repaired: Repaired) -> RepairView {
-    let lost = repaired.tables.iter().any(|kept| !kept.is_whole());
+    let lost = repaired.tables.iter().any(|kept| !kept.is_whole())
+        || repaired.rows.outbox_gone > 0
+        || !repaired.rows.from_log.is_empty()
+        || !repaired.rows.gone.is_empty();
     RepairView {
         repaired: true,
         lost: lost || repaired.log_lost.is_some(),
@@ -250,6 +253,11 @@ fn repair_view(repaired: Repaired) -> RepairView {
             .flat_map(|kept| kept.mended.clone())
             .collect(),
         unreadable: repaired.unreadable,
+        outbox_gone: repaired.rows.outbox_gone,
+        brought_back: repaired.rows.brought_back.into_iter().collect(),
+        from_log: repaired.rows.from_log.into_iter().collect(),
+        gone: repaired.rows.gone.into_iter().collect(),
+        sent: repaired.rows.sent,
         unmended: repaired.unmended,
         files_wanted: Vec::new(),
         tables: repaired

@@ -1,5 +1,5 @@
-//! Rows that SQLite takes for whole and nobody can read: looked for after a start and now and then, and told as long as they are
-//! there.
+//! Rows that SQLite takes for whole and nobody can read, that are gone as a whole, or that were never sent: looked for after a start
+//! and now and then, and told as long as it is so.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -86,11 +86,8 @@ pub(crate) async fn degraded(shared: &Shared) -> Option<String> {
         return None;
     }
     let found = found(shared, ROWS_MAX).await.unwrap_or_else(|error| Found {
-        meshes: Vec::new(),
-        models: Vec::new(),
         rows: vec![error.to_string()],
-        strays: Vec::new(),
-        ahead: Vec::new(),
+        ..Found::default()
     });
     if !found.is_empty() {
         return Some(found.in_words());
@@ -106,6 +103,7 @@ pub(crate) async fn degraded(shared: &Shared) -> Option<String> {
 }
 
 /// What cannot be read, by what helps against it.
+#[derive(Default)]
 struct Found {
     /// Meshes whose row is lost: nothing that stands under them is served by the next start.
     meshes: Vec<String>,
@@ -116,6 +114,12 @@ struct Found {
     strays: Vec<String>,
     /// Stamps and clocks that cannot be right: only a repair helps.
     ahead: Vec<String>,
+    /// Changes of this home whose rows of the outbox are gone.
+    unsent: Vec<String>,
+    /// Rows of the data that must be there and are not.
+    missing: Vec<String>,
+    /// Rows that are gone from the outbox.
+    outbox_gone: u64,
 }
 
 impl Found {
@@ -126,11 +130,47 @@ impl Found {
             &self.rows,
             &self.strays,
             &self.ahead,
+            &self.unsent,
+            &self.missing,
         ];
-        all.into_iter().all(Vec::is_empty)
+        all.into_iter().all(Vec::is_empty) && self.outbox_gone == 0
     }
 
     fn in_words(&self) -> String {
+        let mut says = Vec::from_iter(self.unread());
+        if !self.unsent.is_empty() {
+            says.push(format!(
+                "changes of this home were never sent to the others, and their rows of the outbox are gone: {}. `heddle down`, then `heddle doctor --repair` sends them",
+                shown(&self.unsent)
+            ));
+        }
+        if !self.missing.is_empty() {
+            says.push(format!(
+                "rows are gone from data.db: {}. In a shared mesh `heddle doctor --resume-sync MESH` brings back what its log has; `heddle down`, then `heddle doctor --repair` brings back what the outbox or a log has, and names the rest once",
+                shown(&self.missing)
+            ));
+        }
+        if self.outbox_gone > 0 {
+            says.push(format!(
+                "{} rows are gone from the outbox, and what they carried may not have been sent. `heddle down`, then `heddle doctor --repair` sends what the data still holds of it, and says what else helps",
+                self.outbox_gone
+            ));
+        }
+        says.join("; ")
+    }
+
+    /// Of what is there and cannot be read.
+    fn unread(&self) -> Option<String> {
+        let there = [
+            &self.meshes,
+            &self.models,
+            &self.rows,
+            &self.strays,
+            &self.ahead,
+        ];
+        if there.into_iter().all(Vec::is_empty) {
+            return None;
+        }
         let (all, what_helps) = if !self.meshes.is_empty() {
             (
                 &self.meshes,
@@ -158,17 +198,22 @@ impl Found {
                 "vectors of that model are neither found nor stored, everything else goes on. `heddle down`, then `heddle doctor --repair` mends it",
             )
         };
-        let shown = all.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>();
-        let more = if all.len() > NAMED_MAX {
-            " and more"
-        } else {
-            ""
-        };
-        format!(
-            "data.db holds what cannot be read: {}{more}; {what_helps}",
-            shown.join(", ")
-        )
+        Some(format!(
+            "data.db holds what cannot be read: {}; {what_helps}",
+            shown(all)
+        ))
     }
+}
+
+/// The first of them.
+fn shown(all: &[String]) -> String {
+    let first = all.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>();
+    let more = if all.len() > NAMED_MAX {
+        " and more"
+    } else {
+        ""
+    };
+    format!("{}{more}", first.join(", "))
 }
 
 /// What is wrong among the first `rows_max` rows of each table.
@@ -178,18 +223,31 @@ async fn found(shared: &Shared, rows_max: u64) -> Result<Found, StoreError> {
     let models = shared.store.model_problems().await?;
     let mut rows = shared.store.spoilt(rows_max.min(AT_ONCE_MAX)).await?;
     let mut ahead = shared.store.clock_problems().await?;
+    let (mut unsent, mut missing) = (Vec::new(), Vec::new());
     for mesh in &shared.meshes {
-        let unread = shared.store.unreadable(mesh.mesh.mesh, rows_max).await?;
-        let (beyond, bad): (Vec<_>, Vec<_>) = unread.iter().partition(|row| row.is_ahead());
+        let unread = shared.store.look_through(mesh.mesh.mesh, rows_max).await?;
+        unsent.extend(unread.unsent.iter().map(ToString::to_string));
+        missing.extend(shared.store.missing(mesh.mesh.mesh, rows_max).await?);
+        let bad = unread.bad.iter();
+        let (beyond, bad): (Vec<_>, Vec<_>) = bad.partition(|row| row.is_ahead());
         ahead.extend(beyond.iter().map(ToString::to_string));
         rows.extend(bad.iter().map(ToString::to_string));
     }
     let strays = shared.store.strays().await?;
+    // All of it is counted by the look of its own only.
+    let outbox_gone = if is_all {
+        shared.store.outbox_gone().await?
+    } else {
+        shared.store.outbox_gone_known()
+    };
     Ok(Found {
         meshes,
         models,
         rows,
         strays: strays.iter().map(ToString::to_string).collect(),
         ahead,
+        unsent,
+        missing,
+        outbox_gone,
     })
 }

@@ -144,6 +144,7 @@ fn of_store(view: &RepairView) -> String {
             titles(&view.unreadable)
         ));
     }
+    gone(view, &mut words);
     tasks(view, &mut words);
     if view.lost {
         let names: Vec<&str> = lost.iter().map(|table| table.table.as_str()).collect();
@@ -167,6 +168,45 @@ fn of_store(view: &RepairView) -> String {
         words.push_str("  next: heddle up\n");
     }
     words
+}
+
+/// Of rows that were gone as a whole.
+fn gone(view: &RepairView, words: &mut String) {
+    let lines = [
+        (
+            &view.sent,
+            "changes of this home were never sent to the others, and go out now",
+        ),
+        (
+            &view.brought_back,
+            "rows were gone, and are back as the outbox had them",
+        ),
+        (
+            &view.from_log,
+            "rows of shared meshes were gone; each comes back when the log of its mesh is read again, if it ever got there",
+        ),
+        (
+            &view.gone,
+            "! rows were gone, and nothing in this home has them: write them again under new ids, or look into a backup",
+        ),
+    ];
+    for (names, what) in lines {
+        if !names.is_empty() {
+            words.push_str(&format!("  {what}: {}\n", plain(names)));
+        }
+    }
+    if view.outbox_gone > 0 {
+        words.push_str(&format!(
+            "  ! {} rows were gone from the outbox: a message among them may not have been sent; whoever sent one lately sends it again under the same id, and it arrives once\n",
+            view.outbox_gone
+        ));
+    }
+}
+
+/// Names that say where they begin and end.
+fn plain(names: &[String]) -> String {
+    let shown: Vec<String> = names.iter().map(|name| text::printable(name)).collect();
+    shown.join(", ")
 }
 
 fn tasks(view: &RepairView, words: &mut String) {

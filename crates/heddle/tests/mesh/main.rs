@@ -7,6 +7,7 @@ mod support;
 mod away;
 mod converge;
 mod given_back;
+mod gone_rows;
 mod invite_key;
 mod log_holes;
 mod lost_writes;

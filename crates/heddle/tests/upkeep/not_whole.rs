@@ -158,3 +158,71 @@ fn a_damaged_task_is_explained_as_damaged_and_what_is_advised_mends_it() {
         assert_eq!(told["result"], "stands", "{sql}: {told}");
     }
 }
+
+/// Whoever asked was told that a younger change had taken its place, and every check called all well.
+#[test]
+fn lf_39_a_row_that_is_gone_as_a_whole_is_told_and_explained_as_lost() {
+    let home = Home::new();
+    let daemon = home.up();
+    home.cli(&["state", "set", "kept", "1", "--id", "kept-1"])
+        .ok();
+    home.cli(&["state", "set", "k", "1", "--id", "k-1"]).ok();
+    home.cli(&["state", "set", "k", "2", "--id", "k-2"]).ok();
+    home.cli(&["task", "add", "do alpha", "--id", "t-1"]).ok();
+    let task = home.cli(&["--json", "task", "list"]).ok().json()["items"][0]["id"].clone();
+    let task = task.as_str().unwrap().to_owned();
+    let told = home.cli(&["explain", "k-1"]).ok();
+    assert!(
+        told.stdout.contains("a younger change has taken its place"),
+        "{told:?}"
+    );
+    assert!(told.stdout.contains("stamp 3"), "it is shown: {told:?}");
+    daemon.stop();
+    for sql in [
+        "DELETE FROM state_kv WHERE key = 'k'",
+        "DELETE FROM tasks",
+        "DELETE FROM task_op",
+    ] {
+        change(&home, sql);
+    }
+    let looked = home.cli(&["doctor"]);
+    assert_eq!(looked.code, 1, "{looked:?}");
+    let gone = format!("2 rows are gone: state \"k\", task {task}");
+    assert!(looked.stdout.contains(&gone), "{looked:?}");
+    let daemon = home.up();
+    for id in ["k-1", "k-2", "k", "t-1", &task] {
+        let told = home.cli(&["explain", id]);
+        assert_eq!(told.code, 1, "{id}: {told:?}");
+        assert!(
+            told.stdout.contains("its row is gone from data.db"),
+            "{id}: {told:?}"
+        );
+        assert!(
+            !told.stdout.contains("has taken its place"),
+            "{id}: {told:?}"
+        );
+        let told = home.cli(&["--json", "explain", id]).json();
+        assert_eq!(told["result"], "lost", "{id}: {told}");
+        assert!(told["next"].as_str().unwrap().contains("new id"), "{told}");
+    }
+    home.cli(&["explain", "kept-1"]).ok();
+    let told = || {
+        daemon
+            .http
+            .get("/v1/status")
+            .body
+            .contains("rows are gone from data.db")
+    };
+    wait_until("the status to tell of it", told);
+    daemon.stop();
+    let mended = home.cli(&["doctor", "--repair"]).ok().stdout;
+    assert!(mended.contains("nothing in this home has them"), "{mended}");
+    assert!(
+        mended.contains(&task) && mended.contains("state \"k\""),
+        "{mended}"
+    );
+    home.cli(&["doctor"]).ok();
+    let _daemon = home.up();
+    home.cli(&["state", "set", "k", "3"]).ok();
+    assert_eq!(home.cli(&["state", "get", "k"]).ok().stdout.trim(), "3");
+}

@@ -5,6 +5,7 @@
 //! all in one savepoint. What comes from elsewhere goes the same way from the op on: [`take`] has one
 //! `take_op` for both, and a noun writes rows in its `take` and nowhere else.
 
+pub(crate) mod about;
 pub(crate) mod backfill;
 mod call;
 mod clock;
@@ -46,9 +47,9 @@ pub(crate) use backfill::{TABLES as OLD_TABLES, Table as OldTable};
 pub(crate) use clock::{begin_life_above, read as clock_of, set as set_clock};
 pub(crate) use fill::{Cursor as FillCursor, step as fill_step};
 pub(crate) use lost_writes::over_of_sent_row;
-pub(crate) use outgoing::queue_published;
+pub(crate) use outgoing::{is_shared, queue_published};
 pub use seal::{A_STEP_OF, IS_CHANGED};
-pub(crate) use take::take_in;
+pub(crate) use take::{take_in, take_op};
 pub(crate) use task::{
     Refolded, Salvaged, bad_part as bad_task_part, fold_anew as fold_tasks_anew,
     problems as task_problems, unfolded as unfolded_tasks,
@@ -64,7 +65,7 @@ pub(crate) use files::{mark_all_lost, miscounted, named_by_rows, note_all_anew};
 pub use recall::{MemoryFilter, MemoryMatch, MemoryRow};
 pub use request::{Applied, ChangeKey, KnownChange, Receipt};
 pub use state::{StateFilter, StateRow};
-pub use story::{DataStory, StoryArrival, StoryRequest, StoryRow};
+pub use story::{DataStory, StoryArrival, StoryLeft, StoryRequest, StoryRow};
 pub use take::{Merged, Taken};
 pub use task::{
     HeldTask, NewTask, TaskDamage, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish,

@@ -10,6 +10,7 @@ use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 use crate::cells::Cells;
+use crate::data::about::About;
 use crate::data::clock;
 use crate::data::lost_writes;
 use crate::data::make_way::make_way;
@@ -140,6 +141,7 @@ pub(crate) fn apply<R>(
     if is_shared {
         outgoing::queue(connection, key.mesh, &key.peer, &op, key.now)?;
     }
+    let about = About::of(&op.body);
     let receipt = Receipt {
         stamp: op.stamp,
         incarnation: op.incarnation,
@@ -152,7 +154,7 @@ pub(crate) fn apply<R>(
         key.id.as_str(),
         key.fingerprint.0,
         key.now.0,
-        answer_of(&receipt),
+        answer_about(&receipt, Some(&about)),
     ])?;
     Ok(Applied::Fresh(receipt))
 }
@@ -215,13 +217,20 @@ pub(super) fn consumed(
     }))
 }
 
+/// Of a call that changes no data.
 pub(super) fn answer_of(receipt: &Receipt) -> String {
+    answer_about(receipt, None)
+}
+
+/// As it is kept. `on` is for whoever looks whether what it wrote is still there (`missing.rs`): null where nobody is to look.
+fn answer_about(receipt: &Receipt, about: Option<&About>) -> String {
     json!({
         "lamport": receipt.stamp.lamport,
         "incarnation": receipt.incarnation,
         "peer": receipt.stamp.peer.as_str(),
         "op": receipt.stamp.op.to_string(),
         "note": receipt.note,
+        "on": about.map(About::to_json),
     })
     .to_string()
 }

@@ -8,7 +8,7 @@ use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::names::nfc;
 use heddle_core::op::DataOp;
 use heddle_core::task::TaskId;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::cells::Cells;
 use crate::data::seal::{
@@ -17,6 +17,7 @@ use crate::data::seal::{
 };
 use crate::data::task::{TaskDamage, damage};
 use crate::error::StoreError;
+use crate::missing::{is_missing, told};
 use crate::store::Store;
 
 /// Rows of each table that are told of.
@@ -45,6 +46,8 @@ pub struct StoryRequest {
     pub op: OpId,
     pub lamport: u64,
     pub peer: PeerId,
+    /// As it was given.
+    pub(crate) answer: String,
 }
 
 /// How the op came from the log.
@@ -68,6 +71,21 @@ pub struct DataStory {
     pub damaged: Option<(TaskId, TaskDamage)>,
     pub request: Option<StoryRequest>,
     pub arrival: Option<StoryArrival>,
+    /// What is known of an op that no row holds.
+    pub left: Option<StoryLeft>,
+}
+
+/// What became of an op that no row holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoryLeft {
+    /// A row under its name is younger: it is among the rows.
+    Younger,
+    /// What stood there was deleted, and the mark of that was collected.
+    Collected,
+    /// Nothing stands under its name, and nothing took its place: `state "k"`, say.
+    Gone(String),
+    /// Nobody here knows any more under which name it stood.
+    Unknown,
 }
 
 impl DataStory {
@@ -80,7 +98,7 @@ impl DataStory {
 }
 
 // One statement for each table: key, stamp, incarnation, time, whether it is gone.
-const TABLES: [(&str, Seal, &str); 4] = [
+const TABLES: [Table; 4] = [
     (
         "memory",
         MEMORY,
@@ -136,6 +154,11 @@ const REQUEST: &str = "
         AND json_extract(answer, '$.note.call') IS NULL
     ORDER BY applied_at DESC LIMIT 1";
 
+const LAST_ABOUT: &str = "
+    SELECT request_key, agent, applied_at, answer FROM applied_request
+    WHERE mesh_id = ?1 AND json_extract(answer, '$.on[1]') IN (?2, ?3)
+    ORDER BY json_extract(answer, '$.lamport') DESC LIMIT 1";
+
 const ARRIVAL: &str = "
     SELECT op_id, epoch, seq, sender, state, reason, received_at, applied_at FROM op_inbox
     WHERE mesh_id = ?1 AND op_id = ?2 ORDER BY epoch, seq LIMIT 1";
@@ -156,34 +179,34 @@ fn story(connection: &Connection, mesh: MeshId, id: &str) -> Result<DataStory, S
     // As they are stored: a path and a key are normalised when they are written.
     let path = FilePath::parse(id).ok();
     let spelled = nfc(id);
-    let bytes = op.map(OpId::to_bytes);
-    for (noun, seal, sql) in TABLES {
-        let key = match (noun, &path) {
+    for table in &TABLES {
+        let key = match (table.0, &path) {
             ("file", Some(path)) => path.as_str(),
             _ => spelled.as_str(),
         };
-        let mut statement = connection.prepare_cached(sql)?;
-        let mut found = statement.query(params![mesh.0.to_bytes(), bytes, key, ROWS_MAX])?;
-        while let Some(row) = found.next()? {
-            seal.check_head(row)?;
-            let mut cells = Cells::of("a data row", row);
-            rows.push(StoryRow {
-                noun,
-                key: cells.get()?,
-                op: String::new(),
-                stamp: cells.stamp()?,
-                incarnation: cells.count()?,
-                at: cells.wall()?,
-                is_deleted: cells.get()?,
-            });
-        }
+        rows.extend(rows_of(connection, table, mesh, (op, key))?);
     }
+    // A key of which nothing stands: perhaps the last change of it says that something should.
+    let request = match request {
+        None if rows.is_empty() && named.is_none() => {
+            let name = path.as_ref().map_or(spelled.as_str(), FilePath::as_str);
+            last_about(connection, mesh, (name, &spelled))?
+        }
+        known => known,
+    };
+    let op = op.or(request.as_ref().map(|request| request.op));
     let mut damaged = None;
     if let Some(op) = op {
         let (steps, task) = task_ops(connection, mesh, op)?;
         rows.extend(steps);
         damaged = damage(connection, mesh, task)?.map(|damage| (task, damage));
     }
+    let left = match op {
+        Some(op) if rows.iter().all(|row| row.stamp.op != op) && damaged.is_none() => {
+            Some(left(connection, mesh, request.as_ref(), &mut rows)?)
+        }
+        _ => None,
+    };
     let arrival = match op {
         Some(op) => arrival(connection, mesh, op)?,
         None => None,
@@ -194,7 +217,83 @@ fn story(connection: &Connection, mesh: MeshId, id: &str) -> Result<DataStory, S
         damaged,
         request,
         arrival,
+        left,
     })
+}
+
+type Table = (&'static str, Seal, &'static str);
+
+/// Those that an op made, or that have this key.
+fn rows_of(
+    connection: &Connection,
+    (noun, seal, sql): &Table,
+    mesh: MeshId,
+    (op, key): (Option<OpId>, &str),
+) -> Result<Vec<StoryRow>, StoreError> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let op = op.map(OpId::to_bytes);
+    let mut found = statement.query(params![mesh.0.to_bytes(), op, key, ROWS_MAX])?;
+    let mut rows = Vec::new();
+    while let Some(row) = found.next()? {
+        seal.check_head(row)?;
+        let mut cells = Cells::of("a data row", row);
+        rows.push(StoryRow {
+            noun,
+            key: cells.get()?,
+            op: String::new(),
+            stamp: cells.stamp()?,
+            incarnation: cells.count()?,
+            at: cells.wall()?,
+            is_deleted: cells.get()?,
+        });
+    }
+    Ok(rows)
+}
+
+/// What is left of the op of this request. The row that took its place is added to the others.
+fn left(
+    connection: &Connection,
+    mesh: MeshId,
+    request: Option<&StoryRequest>,
+    rows: &mut Vec<StoryRow>,
+) -> Result<StoryLeft, StoreError> {
+    let told = match request {
+        Some(request) => told(connection, mesh, &request.answer)?,
+        None => None,
+    };
+    let Some((stamp, about)) = told else {
+        return Ok(StoryLeft::Unknown);
+    };
+    if is_missing(connection, mesh, &stamp, &about)? {
+        return Ok(StoryLeft::Gone(about.called()));
+    }
+    if !about.is_there(connection, mesh, &stamp.peer)? {
+        return Ok(StoryLeft::Collected);
+    }
+    let of = TABLES.iter().find(|(noun, ..)| *noun == about.noun());
+    if let Some(table) = of {
+        let name = about.name();
+        // Of a memory, a file or a vector only its owner's.
+        let is_its = |row: &StoryRow| about.is_everybodys() || row.stamp.peer == stamp.peer;
+        let found = rows_of(connection, table, mesh, (None, &name))?;
+        for row in found.into_iter().filter(is_its) {
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+    }
+    Ok(StoryLeft::Younger)
+}
+
+/// The last change of this home under a name.
+fn last_about(
+    connection: &Connection,
+    mesh: MeshId,
+    (path, key): (&str, &str),
+) -> Result<Option<StoryRequest>, StoreError> {
+    let mut statement = connection.prepare_cached(LAST_ABOUT)?;
+    let mut rows = statement.query(params![mesh.0.to_bytes(), path, key])?;
+    rows.next()?.map(request_of).transpose()
 }
 
 /// The steps of the task that are what was written, and which task that is: the id itself where it is no step's.
@@ -240,22 +339,27 @@ fn request(
     let op = op.map(|op| op.to_string());
     let mut statement = connection.prepare_cached(REQUEST)?;
     let mut rows = statement.query(params![mesh.0.to_bytes(), id, op])?;
-    let Some(row) = rows.next()? else {
-        return Ok(None);
-    };
+    rows.next()?.map(request_of).transpose()
+}
+
+fn request_of(row: &Row<'_>) -> Result<StoryRequest, StoreError> {
     let mut cells = Cells::of("applied_request", row);
     let (key, agent) = (cells.get()?, cells.get()?);
     let at = cells.wall()?;
-    let receipt =
-        cells.parsed(|text| super::request::receipt_of(text, at).ok_or("not an answer of ours"))?;
-    Ok(Some(StoryRequest {
+    let mut answer = String::new();
+    let receipt = cells.parsed(|text| {
+        text.clone_into(&mut answer);
+        super::request::receipt_of(text, at).ok_or("not an answer of ours")
+    })?;
+    Ok(StoryRequest {
         key,
         agent,
         at,
         op: receipt.stamp.op,
         lamport: receipt.stamp.lamport,
         peer: receipt.stamp.peer,
-    }))
+        answer,
+    })
 }
 
 fn arrival(

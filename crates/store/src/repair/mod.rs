@@ -34,15 +34,18 @@ use crate::backup::{
 use crate::blobs::Blobs;
 use crate::changed_ops;
 use crate::error::StoreError;
+use crate::figures::outbox_gone;
 use crate::inbox::mark_all;
 use crate::meaning::spoilt_at_start;
 use crate::meshless::{Meshless, at_start, is_without_home, meshless, without_home};
+use crate::missing;
 use crate::park::{self, Exchange, open_old};
 use crate::schema;
 use crate::senseless::senseless;
 use crate::stamps;
 use crate::unclean::condition_of;
 use crate::unreadable::{Unreadable, all_unreadable, is_there, take_out};
+use crate::unsent;
 
 pub use blobs::want_lost_blobs;
 pub use header::mend_header;
@@ -87,8 +90,24 @@ pub struct Repaired {
     pub log_lost: Option<String>,
     /// Rows that came over and could not be read all the same, by name: only the damaged file has them.
     pub unreadable: Vec<String>,
+    pub rows: RepairedRows,
     /// Why a start will not go on with the file all the same, in words.
     pub unmended: Vec<String>,
+}
+
+/// What became of rows that were gone as a whole, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepairedRows {
+    /// From the outbox, whose rows have no name.
+    pub outbox_gone: u64,
+    /// They stand again, as the outbox had them.
+    pub brought_back: BTreeSet<String>,
+    /// Of shared meshes: their logs are read again, and bring what they have.
+    pub from_log: BTreeSet<String>,
+    /// Nothing in this home has them; they are not told of again.
+    pub gone: BTreeSet<String>,
+    /// Changes of this home that were never sent and go out now.
+    pub sent: Vec<String>,
 }
 
 /// Repairs the file at `data`; `None` where nothing is wrong with it. Blocks; nobody else may use it.
@@ -130,11 +149,7 @@ fn repair_without(
         return Ok(None);
     };
     let old = readable(&data)?;
-    // Where SQLite finds the file whole, its rows can be called by their names; elsewhere nobody knows what they were.
-    let named_before = match &problem {
-        Problem::Rows(_) => all_unreadable(&old).unwrap_or_default(),
-        Problem::File(_) => Vec::new(),
-    };
+    let (named_before, outbox_gone) = known_before(&old, &problem);
     let (Problem::Rows(problem) | Problem::File(problem)) = problem;
     let draft = park::new_draft(&data).map_err(BackupError::io("prepared", &data))?;
     let steps = steps_of(&old, &data)?;
@@ -179,9 +194,25 @@ fn repair_without(
         meshes_left: filled.again.left,
         tasks: filled.tasks,
         log_lost,
+        rows: RepairedRows {
+            outbox_gone,
+            ..filled.rows
+        },
         unreadable,
         unmended,
     }))
+}
+
+/// Where SQLite finds the file whole, its rows can be called by their names, and those of the outbox counted; elsewhere nobody
+/// knows what they were.
+fn known_before(old: &Connection, problem: &Problem) -> (Vec<Unreadable>, u64) {
+    match problem {
+        Problem::Rows(_) => (
+            all_unreadable(old).unwrap_or_default(),
+            outbox_gone(old).unwrap_or(0),
+        ),
+        Problem::File(_) => (Vec::new(), 0),
+    }
 }
 
 /// Goes on without what another database of the home has lost with its log; what that is, in words.
@@ -339,6 +370,7 @@ struct Filled {
     again: meshes::Again,
     tasks: RepairedTasks,
     unreadable: Vec<String>,
+    rows: RepairedRows,
 }
 
 /// In one transaction, with the triggers away: a row that was `done` comes over as it is.
@@ -364,6 +396,7 @@ fn fill(
     mend::settle(&transaction, hints)?;
     // First: which rows are ahead of a clock that is right.
     stamps::settle(&transaction)?;
+    let missing = missing_before(&transaction)?;
     let mut unreadable = take_out_unreadable(&transaction, &mut kept)?;
     let (tasks, gone) = tasks::fold(&transaction, &mut kept, now)?;
     unreadable.extend(gone);
@@ -371,6 +404,7 @@ fn fill(
         let said = changed_ops::say_again(&transaction, now);
         said.map_err(|error| BackupError::Prepare(error.to_string()))?;
     }
+    let rows = settle_gone(&transaction, missing.as_deref(), now)?;
     let is_whole = kept.iter().all(Kept::is_whole) && tasks.behind == 0;
     after::agree(&transaction, is_whole)?;
     if kept
@@ -396,7 +430,35 @@ fn fill(
         again,
         tasks,
         unreadable,
+        rows,
     })
+}
+
+/// What is gone of a file of the newest schema; a file of before is brought up to date by the next start.
+fn missing_before(new: &Connection) -> Result<Option<Vec<missing::Missing>>, BackupError> {
+    let version: u32 = new.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if version != schema::newest() {
+        return Ok(None);
+    }
+    let found = missing::all(new);
+    found
+        .map(Some)
+        .map_err(|error| BackupError::Prepare(error.to_string()))
+}
+
+/// What was never sent goes out, and what is gone comes back from where something of it is.
+fn settle_gone(
+    new: &Connection,
+    before: Option<&[missing::Missing]>,
+    now: WallMs,
+) -> Result<RepairedRows, BackupError> {
+    let Some(before) = before else {
+        return Ok(RepairedRows::default());
+    };
+    let prepare = |error: StoreError| BackupError::Prepare(error.to_string());
+    let sent = unsent::send(new, now).map_err(prepare)?;
+    let settled = missing::settle(new, before).map_err(prepare)?;
+    Ok(RepairedRows { sent, ..settled })
 }
 
 /// What the tables take and nobody can read is not carried on: the file that is kept has it, and what of it a log holds

@@ -406,7 +406,7 @@ fn fate(
 }
 
 /// A rule of the tables or a row that cannot be read: this op's fault, or that of what it is about.
-pub(super) fn is_of_this_op(error: &StoreError) -> bool {
+pub(crate) fn is_of_this_op(error: &StoreError) -> bool {
     match error {
         StoreError::Corrupt(_) => true,
         StoreError::Sqlite(error) => {

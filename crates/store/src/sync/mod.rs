@@ -1,6 +1,7 @@
 //! Sync of data ops with the log of a mesh. What goes out stands in the outbox, what comes in in a table
 //! of its own; both are read and written here, one verb a file. Decisions are `core::sync`'s.
 
+mod again;
 mod apply;
 mod came_again;
 mod doctor;
@@ -14,6 +15,7 @@ mod replay;
 
 #[cfg(test)]
 pub(crate) use {
+    again::{APPLIED as APPLIED_FROM, FORGET as FORGET_APPLIED},
     apply::{APPLIED, LISTED, OPEN, REFUSED_FOR_GOOD, SET_ASIDE},
     doctor::{ABORT_OP, RELEASE, UNQUEUE},
     head::{HEAD, OPEN_COUNTS, REFUSED_OUT, WAITING_OUT},
@@ -28,6 +30,8 @@ pub(crate) use {
     replay::{LOOK as REPLAY_LOOK, MOVED},
 };
 
+pub(crate) use again::read_anew;
+pub(crate) use apply::is_of_this_op;
 pub(crate) use head::read as read_head;
 
 pub use apply::{AppliedOps, SetAside};

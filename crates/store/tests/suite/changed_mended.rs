@@ -186,7 +186,7 @@ async fn lf_35_a_file_of_before_there_were_digests_is_repaired_as_it_is() {
     assert_eq!(now["task list All"].len(), truth["task list All"].len());
 }
 
-async fn dumped(home: &Home) -> Vec<String> {
+pub(crate) async fn dumped(home: &Home) -> Vec<String> {
     home.store
         .dump(home.mesh, 0, usize::MAX)
         .await

@@ -1,12 +1,11 @@
 //! Who is told that its write was lost: whoever wrote without knowing of the other, and nobody else.
 
 use heddle_core::clock::Ids;
-use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{ClientMessageId, OpId};
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::limits::{LOST_VALUE_BYTES_MAX, LOST_WRITES_MAX, WARNINGS_MAX};
 use heddle_core::op::{DataOp, MemoryChange, NewState, OpBody, Over, StateChange};
-use heddle_store::{Applied, ChangeKey, Loss, LossAbout, LossKind, LostValue, NewOp};
+use heddle_store::{Applied, Loss, LossAbout, LossKind, LostValue, NewOp};
 use serde_json::{Value, json};
 
 use crate::data::{key, note, value};
@@ -14,17 +13,6 @@ use crate::fixture::{NOW, at, open};
 use crate::sync_home::{Home, op_of};
 
 impl Home {
-    fn change(&self) -> ChangeKey {
-        ChangeKey {
-            mesh: self.mesh,
-            peer: self.party(),
-            id: ClientMessageId::minted(self.ids.ulid()),
-            fingerprint: Fingerprint([1; 32]),
-            op: OpId(self.ids.uuid_v7()),
-            now: NOW,
-        }
-    }
-
     /// Sets it, or with nothing deletes it; whether there was something to do.
     pub(crate) async fn write(&self, at: &str, new: Option<Value>) -> bool {
         let (change, at) = (self.change(), key(at));

@@ -18,6 +18,7 @@ mod fetch;
 mod files;
 mod files_sweep;
 mod fixture;
+mod gone_rows;
 mod guards;
 mod inbox;
 mod inbox_life;

@@ -61,6 +61,26 @@ impl Home {
         }
     }
 
+    /// What a disk does to the file: no guard of the tables is asked.
+    pub(crate) fn unguarded<R>(&self, work: impl FnOnce(&rusqlite::Connection) -> R) -> R {
+        let raw = rusqlite::Connection::open(self.folder.path().join("data.db")).unwrap();
+        let guards = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'";
+        let mut statement = raw.prepare(guards).unwrap();
+        let guards: Vec<(String, String)> = statement
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap()
+            .collect::<Result<_, _>>()
+            .unwrap();
+        for (name, _) in &guards {
+            raw.execute_batch(&format!("DROP TRIGGER {name}")).unwrap();
+        }
+        let done = work(&raw);
+        for (_, sql) in &guards {
+            raw.execute_batch(sql).unwrap();
+        }
+        done
+    }
+
     pub(crate) fn party(&self) -> Party {
         Party {
             member: self.member,
@@ -68,15 +88,20 @@ impl Home {
         }
     }
 
-    pub(crate) async fn set(&self, key: &str, value: Value) -> Receipt {
-        let id = ChangeKey {
+    /// A key that nobody has used.
+    pub(crate) fn change(&self) -> ChangeKey {
+        ChangeKey {
             mesh: self.mesh,
             peer: self.party(),
             id: ClientMessageId::minted(self.ids.ulid()),
             fingerprint: Fingerprint([1; 32]),
             op: OpId(self.ids.uuid_v7()),
             now: NOW,
-        };
+        }
+    }
+
+    pub(crate) async fn set(&self, key: &str, value: Value) -> Receipt {
+        let id = self.change();
         let value = DataValue::new(&value).unwrap();
         let new: Result<_, ()> = Ok(NewState { value });
         let key = DataKey::parse(key).unwrap();

@@ -27,7 +27,8 @@ pub struct DataStoryView {
     /// The op that the id stands for; null for a key.
     pub op_id: Option<String>,
     /// `stands`, `superseded`, `waiting`, `parked`, `quarantined`, `dropped`; `key` where a key was asked for; `damaged`
-    /// of a task that is not what was written.
+    /// of a task that is not what was written; `lost` where its row is gone and nothing took its place, `not_known` where no row
+    /// holds it and nobody here knows what it was about.
     pub result: String,
     /// The same in a sentence.
     pub says: String,

@@ -103,6 +103,21 @@ pub struct RepairView {
     /// Rows that came over and cannot be read, by name: only the damaged file has them.
     #[serde(default)]
     pub unreadable: Vec<String>,
+    /// Rows that were gone from the outbox.
+    #[serde(default)]
+    pub outbox_gone: u64,
+    /// Rows that were gone and stand again, as the outbox had them, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub brought_back: Vec<String>,
+    /// Rows that were gone from shared meshes, whose logs bring what they have of them, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub from_log: Vec<String>,
+    /// Rows that were gone and that nothing in this home has, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<String>,
+    /// Changes of this home that were never sent and go out now, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sent: Vec<String>,
     /// Why the home does not start with the repaired file all the same, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmended: Vec<String>,

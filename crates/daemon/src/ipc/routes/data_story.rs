@@ -4,7 +4,9 @@ use heddle_core::clock::WallMs;
 use heddle_core::ids::{ClientMessageId, OpId, Party};
 use heddle_core::lamport::PeerId;
 use heddle_core::task::TaskId;
-use heddle_store::{DataStory, OutboxFind, StoryArrival, StoryRequest, StoryRow, TaskDamage};
+use heddle_store::{
+    DataStory, OutboxFind, StoryArrival, StoryLeft, StoryRequest, StoryRow, TaskDamage,
+};
 use heddle_wire::ipc::{DataArrivalView, DataRequestView, DataRowView, DataStoryView, OutboxRow};
 use heddle_wire::problem::Problem;
 
@@ -45,6 +47,11 @@ pub(super) async fn of(
         Some(op) => outbox(ipc, mesh, op).await?,
         None => None,
     };
+    let head = ipc.shared.store.sync_head(mesh.mesh.mesh).await;
+    let is_shared = head
+        .map_err(|error| store_problem(&error))?
+        .kind
+        .is_shared();
     let (result, says) = verdict(&story);
     Ok(Some(DataStoryView {
         id: id.to_owned(),
@@ -53,12 +60,36 @@ pub(super) async fn of(
         op_id: story.op.map(|op| op.to_string()),
         result: result.to_owned(),
         says,
-        next: story.damaged.map(|(task, damage)| what_mends(task, damage)),
+        next: what_helps(mesh, &story, is_shared),
         rows: story.rows.iter().map(|row| row_view(mesh, row)).collect(),
         request: story.request.map(request_view),
         arrival: story.arrival.map(|arrival| arrival_view(mesh, arrival)),
         outbox,
     }))
+}
+
+fn what_helps(mesh: &MeshState, story: &DataStory, is_shared: bool) -> Option<String> {
+    if let Some((task, damage)) = story.damaged {
+        return Some(what_mends(task, damage));
+    }
+    let from_log = || {
+        let name = &mesh.mesh.name;
+        format!(
+            "`heddle doctor --resume-sync {name}` reads the log of the mesh again, and what is missing here of it comes back"
+        )
+    };
+    match &story.left {
+        Some(StoryLeft::Gone(_)) if is_shared => Some(format!(
+            "{}; or write it again under a new id: the same id is answered as done, and writes nothing.",
+            from_log()
+        )),
+        Some(StoryLeft::Gone(_)) => Some(
+            "Write it again under a new id (the same id is answered as done, and writes nothing), or put a backup back with `heddle daemon restore FILE`. `heddle doctor` names all that is gone so."
+                .to_owned(),
+        ),
+        Some(StoryLeft::Unknown) if is_shared && verdict(story).0 == UNKNOWN => Some(format!("If it should stand here, {}.", from_log())),
+        _ => None,
+    }
 }
 
 fn what_mends(task: TaskId, damage: TaskDamage) -> String {
@@ -122,11 +153,37 @@ fn verdict(story: &DataStory) -> (&'static str, String) {
     if story.rows.iter().any(|row| row.noun == "task") {
         return ("stands", "the ops of this task, in their order".to_owned());
     }
-    (
-        "superseded",
-        "it was applied, and a younger change has taken its place since".to_owned(),
-    )
+    without_row(story.left.as_ref())
 }
+
+/// What became of an op that no row holds.
+fn without_row(left: Option<&StoryLeft>) -> (&'static str, String) {
+    match left {
+        Some(StoryLeft::Younger) | None => (
+            "superseded",
+            "it was applied, and a younger change has taken its place since".to_owned(),
+        ),
+        Some(StoryLeft::Collected) => (
+            "superseded",
+            "it was applied; what stood there was deleted since, and the mark of that was collected"
+                .to_owned(),
+        ),
+        Some(StoryLeft::Gone(what)) => (
+            "lost",
+            format!(
+                "it was applied, and its row is gone from data.db: no younger change of {what} is there, and no mark of a deletion"
+            ),
+        ),
+        Some(StoryLeft::Unknown) => (
+            UNKNOWN,
+            "it was applied, and no row holds it now: whether a younger change took its place or its row is gone is not known here"
+                .to_owned(),
+        ),
+    }
+}
+
+/// No row holds it, and nobody here knows what it was about.
+const UNKNOWN: &str = "not_known";
 
 async fn outbox(ipc: &Ipc, mesh: &MeshState, op: OpId) -> Result<Option<Box<OutboxRow>>, Problem> {
     match row_of_op(ipc, mesh, op).await? {

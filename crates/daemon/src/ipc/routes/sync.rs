@@ -364,9 +364,11 @@ pub(super) async fn resume(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let resumed = store.resume_sync(id).await;
     let resumed = resumed.map_err(|error| store_problem(&error))?;
     let head = store.sync_head(id).await;
-    let has_gap = head.map_err(|error| store_problem(&error))?.needs_resync;
-    if has_gap {
-        let reread = store.reread_log(id).await;
+    let head = head.map_err(|error| store_problem(&error))?;
+    let has_gap = head.needs_resync;
+    // What is missing here of a log nobody may know: reading all of it again is what brings it.
+    if head.kind.is_shared() {
+        let reread = store.read_log_anew(id).await;
         reread.map_err(|error| store_problem(&error))?;
     }
     mesh.sync.wake();
@@ -379,11 +381,15 @@ pub(super) async fn resume(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         says.push_str(
             "; the log is read from its beginning, and told of again if it still has a gap",
         );
+    } else if head.kind.is_shared() {
+        says.push_str(
+            "; the log is read from its beginning, and what is missing here of it comes back",
+        );
     }
     ok(&DoctorAnswer {
         duplicate: false,
         mesh: mesh.mesh.name.to_string(),
-        changed: resumed || has_gap,
+        changed: resumed || head.kind.is_shared(),
         says,
     })
 }

@@ -22,7 +22,7 @@ pub struct Args {
     /// Give an op up; one home keeps a change that the others do not have
     #[arg(long, value_name = "ID", conflicts_with = "resume_sync")]
     drop: Option<String>,
-    /// Let the sync of a mesh go on that an op has paused
+    /// Let the sync of a mesh go on that an op has paused, and bring back from its log what is missing here
     #[arg(long, value_name = "MESH")]
     resume_sync: Option<String>,
     /// Make a copy of the home, also while the daemon runs; replaces nothing

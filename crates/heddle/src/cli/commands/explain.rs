@@ -1,11 +1,12 @@
 //! `heddle explain ID`: what became of a send, a change to the data or an effect, in one screen.
 
+mod data;
 mod message;
 
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::{
-    DataStoryView, DeliveryView, EffectStory, ExplainView, LimiterView, LostView, MentionView,
-    OutboxRow, QueueStateView, Story,
+    DeliveryView, EffectStory, ExplainView, LimiterView, LostView, MentionView, OutboxRow,
+    QueueStateView, Story,
 };
 
 use crate::cli::spelled::quoted;
@@ -35,59 +36,10 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     context.print(&story, |story| match story {
         Story::Sent(sent) => describe(context, sent),
         Story::Message(told) => message::describe(context, told),
-        Story::Data(data) => of_data(data),
+        Story::Data(data) => data::describe(data),
         Story::Effect(told) => effect(told),
-    })
-}
-
-/// A change to the data, or what stands under a key.
-fn of_data(story: &DataStoryView) -> String {
-    let id = printable(&story.id);
-    let mut text = format!("{id}: {}\n", printable(&story.says));
-    let mut line = |name: &str, value: String| {
-        text.push_str(&format!("  {name:<10} {}\n", printable(&value)));
-    };
-    line("mesh", story.mesh.clone());
-    if let Some(op) = &story.op_id {
-        line("op", format!("{op}, {}", story.result));
-    }
-    if let Some(request) = &story.request {
-        line(
-            "request",
-            format!(
-                "{} by @{} at {}, stamp {}",
-                request.idempotency_key, request.agent, request.at, request.lamport
-            ),
-        );
-    }
-    for row in &story.rows {
-        let what = row.op.as_deref().unwrap_or(&row.noun);
-        let gone = if row.deleted { ", deleted" } else { "" };
-        line(
-            what,
-            format!(
-                "{} by {} at {}, stamp {}, op {}{gone}",
-                row.key, row.peer, row.at, row.lamport, row.op_id
-            ),
-        );
-    }
-    if let Some(row) = &story.outbox {
-        let place = row.history_id.as_deref().unwrap_or("no place yet");
-        line("outbox", format!("{} ({place})", row.status));
-    }
-    if let Some(arrival) = &story.arrival {
-        line(
-            "log",
-            format!(
-                "{} from {} at {}: {}",
-                arrival.history_id, arrival.sender, arrival.received_at, arrival.state
-            ),
-        );
-    }
-    if let Some(next) = &story.next {
-        line("next", next.clone());
-    }
-    text
+    })?;
+    data::refuse_lost(&story)
 }
 
 /// An effect's life, one line for each thing that happened to it.
@@ -186,6 +138,9 @@ fn describe(context: &Context, story: &ExplainView) -> String {
         line("data", data.says.clone());
         for row in &data.rows {
             line(&row.noun, format!("{}, stamp {}", row.key, row.lamport));
+        }
+        if let Some(next) = &data.next {
+            line("helps", next.clone());
         }
     }
     for mention in &story.mentions {

@@ -213,7 +213,7 @@ fn stamp(
 }
 
 /// The youngest mark of this owner that was collected (LF-11): in the place of the row that it was.
-fn floor(
+pub(crate) fn floor(
     connection: &Connection,
     mesh: MeshId,
     owner: &PeerId,
