@@ -12,6 +12,7 @@ pub(crate) mod look_effects;
 mod misplaced;
 pub(crate) mod restored;
 mod served;
+mod steps;
 pub(crate) mod unreadable;
 
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ pub use misplaced::{
     not_a_file_next,
 };
 pub(crate) use served::Unserved;
+pub use steps::{StepsNow, steps_now};
 
 use companions::Taken;
 
@@ -231,6 +233,7 @@ fn repair_view(repaired: Repaired) -> RepairView {
         lost: lost || repaired.log_lost.is_some(),
         logs_lost: repaired.log_lost.into_iter().collect(),
         problem: Some(repaired.problem),
+        step_refused: repaired.step_refused,
         damaged: Some(repaired.damaged.display().to_string()),
         incarnation: Some(repaired.incarnation),
         relisted: repaired.relisted,

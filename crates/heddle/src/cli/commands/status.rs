@@ -3,13 +3,14 @@
 //! It answers in bounded time whatever the daemon does: running, starting, stopped, stuck, gone.
 
 use clap::Args as ClapArgs;
+use heddle_daemon::upkeep::{StepsNow, steps_now};
 use heddle_daemon::{Holder, Home};
 use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{MeshStatus, StatusView, Verdict};
 use serde_json::{Value, json};
 
 use crate::cli::{CliError, Context, exit};
-use crate::up::last_words;
+use crate::up::{LastWords, last_words};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {}
@@ -60,7 +61,7 @@ fn without_trouble(context: &Context) -> Value {
         Some(last) => (
             format!("no daemon is running; the last one stopped: {}", last.why),
             // A start would end the same way until somebody has changed something: the doctor says what.
-            if last.starts_again {
+            if last.starts_again && !is_in_the_way(context, &last) {
                 "heddle up"
             } else {
                 "heddle doctor"
@@ -68,6 +69,12 @@ fn without_trouble(context: &Context) -> Value {
         ),
     };
     unknown(context, false, &why, next)
+}
+
+/// A step of the schema that the last start did not take, and that nobody can say the next one will.
+fn is_in_the_way(context: &Context, last: &LastWords) -> bool {
+    let is_told = |now| matches!(now, StepsNow::NoneWaits | StepsNow::Taken);
+    last.migration.is_some() && !is_told(steps_now(&context.home))
 }
 
 /// It is there and says nothing. `down` speaks to the kernel where the daemon does not listen.
