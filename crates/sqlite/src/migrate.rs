@@ -83,10 +83,7 @@ pub(crate) fn migrate(
             apply(connection, step).map_err(|error| failed(step, from, &error))?;
             last = step;
         }
-        let copy = match from < known {
-            true => keep(from)?,
-            false => None,
-        };
+        let copy = if from < known { keep(from)? } else { None };
         let taken = StepsTaken {
             from,
             to: known,

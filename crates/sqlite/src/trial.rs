@@ -48,9 +48,10 @@ pub fn try_steps(path: &Path, migrations: &[Migration], bytes_max: u64) -> Optio
     }
     let bytes = bytes_of(&file).ok()?;
     let with_rows = bytes <= bytes_max;
-    let copy = match with_rows {
-        true => rows_and_all(&file),
-        false => tables_alone(&file, found),
+    let copy = if with_rows {
+        rows_and_all(&file)
+    } else {
+        tables_alone(&file, found)
     };
     let copy = copy.ok()?;
     copy.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)

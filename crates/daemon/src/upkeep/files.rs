@@ -101,7 +101,7 @@ pub fn trouble(home: &Path, broker: LookAtBroker) -> Option<Trouble> {
             stops("broker.db", &condition?)
         })
         .or_else(|| {
-            let disk = FullDisk::for_start(home).filter(FullDisk::keeps_from_starting)?;
+            let disk = FullDisk::for_start(home).filter(FullDisk::is_full)?;
             Some(hard(disk.to_string()))
         });
     stopped.or_else(|| spoilt.map(|(found, _)| found)).or_else(|| {

@@ -62,11 +62,6 @@ impl FullDisk {
         self.has_no_files_left || self.disk.is_full()
     }
 
-    /// Whether a start is told not to try: it cannot go well, or it takes steps of the schema that may not find the room.
-    pub fn keeps_from_starting(&self) -> bool {
-        self.is_full() || self.steps > 0
-    }
-
     /// The step that helps.
     pub fn next(&self) -> String {
         let mount = self.mount.display();

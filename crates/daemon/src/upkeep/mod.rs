@@ -16,6 +16,7 @@ mod steps;
 pub(crate) mod unreadable;
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
@@ -208,6 +209,16 @@ pub fn copy_before(data: &Path, step: u32) -> Option<PathBuf> {
     Some(path)
 }
 
+/// The copy of a store from before it took steps that was made last, and when.
+pub fn latest_copy(home: &Path) -> Option<(SystemTime, PathBuf)> {
+    let copies = heddle_store::copies_before_steps(&home.join("data.db"));
+    let dated = copies.into_iter().filter_map(|(_, copy)| {
+        let made = copy.metadata().and_then(|file| file.modified()).ok()?;
+        Some((made, copy))
+    });
+    dated.max()
+}
+
 /// Which steps of the schema a store has taken.
 pub fn steps(data: &Path) -> Result<Steps, BackupError> {
     heddle_store::steps_of(data)
@@ -232,8 +243,8 @@ fn repair_view(repaired: Repaired) -> RepairView {
         repaired: true,
         lost: lost || repaired.log_lost.is_some(),
         logs_lost: repaired.log_lost.into_iter().collect(),
+        step_refused: repaired.step_refused.then(|| repaired.problem.clone()),
         problem: Some(repaired.problem),
-        step_refused: repaired.step_refused,
         damaged: Some(repaired.damaged.display().to_string()),
         incarnation: Some(repaired.incarnation),
         relisted: repaired.relisted,

@@ -104,12 +104,12 @@ fn broker_words(damaged: &str) -> String {
 }
 
 fn what_was_wrong(view: &RepairView) -> String {
-    match &view.problem {
-        Some(why) if view.step_refused => format!(
+    match &view.step_refused {
+        Some(why) => format!(
             "a step of the schema of data.db was refused; the rows are in a fresh file, without what was in its way\n  {}\n",
             text::printable(why)
         ),
-        _ => "data.db was damaged; what could be read is in a fresh file\n".to_owned(),
+        None => "data.db was damaged; what could be read is in a fresh file\n".to_owned(),
     }
 }
 
@@ -164,7 +164,11 @@ fn of_store(view: &RepairView) -> String {
     if let Some(damaged) = &view.damaged {
         words.push_str(&format!(
             "  the {} file lies at {}\n",
-            if view.step_refused { "old" } else { "damaged" },
+            if view.step_refused.is_some() {
+                "old"
+            } else {
+                "damaged"
+            },
             text::printable(damaged)
         ));
     }

@@ -11,6 +11,7 @@ mod reach;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use heddle_core::clock::Clock;
 use heddle_daemon::link::{Connector, UrlConnector};
@@ -74,8 +75,12 @@ async fn run(
     clock: Arc<dyn Clock>,
     log: &log::Log,
 ) -> Result<(), CliError> {
+    let copy = upkeep::latest_copy(&context.home);
     let begun = begin(context, flavour, clock, log).await;
-    let (daemon, embedded, _claim) = begun.map_err(|error| on_full_disk(&context.home, error))?;
+    let (daemon, embedded, _claim) = begun.map_err(|error| {
+        let made = upkeep::latest_copy(&context.home).filter(|made| Some(made) != copy.as_ref());
+        behind_steps(made, on_full_disk(&context.home, error))
+    })?;
     // Before anybody hears that it is ready: a signal that comes at once must drain, too.
     let signals =
         Signals::catch().map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
@@ -244,6 +249,28 @@ pub(crate) fn on_full_disk(home: &Path, error: CliError) -> CliError {
             CliError::new(exit::FAILED, message).next(disk.next())
         }
         None => error,
+    }
+}
+
+/// What was wrong came behind the steps of the schema: the file is not as it was any more, and whoever goes back to the
+/// Heddle of before needs the copy.
+fn behind_steps(made: Option<(SystemTime, PathBuf)>, error: CliError) -> CliError {
+    let is_taken = made.filter(|_| !error.message.contains("nothing was changed"));
+    let Some((_, copy)) = is_taken else {
+        return error;
+    };
+    let message = format!(
+        "{}; before that, data.db was brought up to date with this Heddle, and for the one of before it is kept as {}",
+        error.message,
+        copy.display()
+    );
+    let next = error
+        .next
+        .map(|next| next.replace("Nothing was changed", "Nothing is lost"));
+    CliError {
+        message,
+        next,
+        ..error
     }
 }
 

@@ -351,3 +351,30 @@ fn lf_35_without_room_for_the_copy_no_step_is_taken() {
     home.up().stop();
     assert_eq!(version(&Connection::open(&data).unwrap()), newest);
 }
+
+/// The file is not as it was before, whatever kept the start from getting through: the way back is named.
+#[test]
+fn a_start_that_fails_behind_its_migrations_names_the_copy() {
+    let home = Home::new();
+    home.up().stop();
+    let data = home.path().join("data.db");
+    let newest = version(&Connection::open(&data).unwrap());
+    let number = newest.to_string();
+    home.cli(&["doctor", "--rollback-migration", &number]).ok();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    home.config(&format!("[daemon]\nhttp_port = {port}\n"));
+    let copy = home
+        .path()
+        .join(format!("data.db.before-migration-{newest}"));
+    let wanted = format!("for the one of before it is kept as {}", copy.display());
+    for call in [&["up", "--detach"][..], &["up"]] {
+        let failed = home.cli(call);
+        assert_eq!(failed.code, 1, "{failed:?}");
+        assert!(failed.stderr.contains("http_port"), "{failed:?}");
+        // The next start takes none.
+        let is_first = call.len() == 2;
+        assert_eq!(failed.stderr.contains(&wanted), is_first, "{failed:?}");
+        assert_eq!(version(&Connection::open(&data).unwrap()), newest);
+    }
+}
