@@ -90,6 +90,7 @@ pub struct Ready {
     /// Who this home is in that mesh.
     pub member: String,
     pub pid: u32,
+    pub notes: Vec<String>,
 }
 
 /// Why a daemon ended.
@@ -257,6 +258,7 @@ impl Prepared {
             agent: self.default_agent.to_string(),
             member: first.map_or_else(String::new, |mesh| mesh.member_name.to_string()),
             pid: std::process::id(),
+            notes: self.store.start_notes(),
         }
     }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 
-use crate::connection::{Site, possible_version, refusal, schema_version};
+use crate::connection::{Site, refusal};
 use crate::counters::{Counters, Stats};
 use crate::error::{IntegrityError, OpenError, ReadError, WriteError};
 use crate::files;
-use crate::kept::keep_before;
+use crate::kept::{keep_before, thin_out};
 use crate::lead::{Leadership, gather, lead_gathered, see_to_it};
 use crate::log;
-use crate::migrate::{Migration, known_version, migrate, refuse_newer};
+use crate::migrate::{Migration, StepsTaken, known_version, migrate, note_failure, refuse_newer};
 use crate::mover::Mover;
 use crate::options::Options;
 use crate::place::Place;
@@ -38,6 +38,7 @@ struct Inner {
     place: Arc<Place>,
     poison: Poison,
     counters: Arc<Counters>,
+    taken: Option<StepsTaken>,
     writer: Threads,
     readers: Threads,
 }
@@ -59,20 +60,33 @@ impl Database {
             refuse_newer(found, known)?;
         }
         let connection = site.writer()?;
-        if options.keeps_copy_before_steps && options.vfs.is_none() {
-            let found = possible_version(schema_version(&connection).map_err(refusal)?)?;
-            if found > 0 && found < known {
-                keep_before(&connection, &path, found + 1)?;
+        let keeps = options.keeps_copy_before_steps && options.vfs.is_none();
+        let taken = migrate(&connection, migrations, |from| {
+            if !keeps || from == 0 {
+                return Ok(None);
             }
+            let before = site.reader().map_err(refusal)?;
+            keep_before(&before, &path, from + 1).map(Some)
+        })
+        .inspect_err(note_failure)?;
+        if let Some(taken) = taken.as_ref().filter(|taken| !taken.made_it()) {
+            let copy = taken.copy.as_ref().map(|copy| copy.display().to_string());
+            tracing::info!(file = %path.display(), from = taken.from, to = taken.to, copy,
+                "the schema was brought up to date");
+            thin_out(&path, taken.from + 1);
         }
-        migrate(&connection, migrations)?;
         if options.vfs.is_none() {
             log::note_boot(&files::with_suffix(&path, log::INDEX));
         }
-        Database::start(options, &site, connection)
+        Database::start(options, &site, connection, taken)
     }
 
-    fn start(options: Options, site: &Site, connection: Connection) -> Result<Database, OpenError> {
+    fn start(
+        options: Options,
+        site: &Site,
+        connection: Connection,
+        taken: Option<StepsTaken>,
+    ) -> Result<Database, OpenError> {
         let reader_count = options.reader_count.max(1);
         // From here on a drop of `inner` ends whatever threads have been started.
         let (poison, counters) = (Poison::default(), Arc::new(Counters::default()));
@@ -91,6 +105,7 @@ impl Database {
             place,
             poison,
             counters,
+            taken,
             writer: Threads::default(),
             readers: Threads::default(),
         };
@@ -115,6 +130,11 @@ impl Database {
         Ok(Database {
             inner: Arc::new(inner),
         })
+    }
+
+    /// The steps that the schema has taken when this handle opened the file.
+    pub fn steps_taken(&self) -> Option<&StepsTaken> {
+        self.inner.taken.as_ref()
     }
 
     /// Queues a write and waits until the transaction that carries it is committed and synced.

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why a database could not be opened. Nothing was written, except by the migrations that succeeded
-/// before a `Migration` error.
+/// Why a database could not be opened. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("sqlite-vec cannot be linked: {0}")]
@@ -25,12 +24,15 @@ pub enum OpenError {
     /// The list of migrations itself is wrong: versions must be 1, 2, 3, ….
     #[error("the migrations are not numbered 1, 2, 3, …: {0}")]
     MigrationOrder(String),
-    /// The file is at `version - 1`, whole.
+    /// The file is at the version `found`, whole: the steps before this one were taken back with it.
     #[error("migration {version} ({name}) failed: {reason}")]
     Migration {
         version: u32,
         name: &'static str,
         reason: String,
+        found: u32,
+        /// The reason, with the statement that met it: for the log.
+        with_sql: String,
     },
     /// No step was taken: there would be no way back from it.
     #[error("its migrations wait for a copy of it, and {path} cannot be made: {reason}", path = path.display())]

@@ -1,8 +1,9 @@
 //! A copy of a file as it was before its schema took a step: the way back where the step has none.
 //!
-//! `FILE.before-migration-N` is the file as it stood when step N was the next one. It is made before that step begins,
-//! checked, synced, and has its name only then; where it cannot be made, no step is taken. Of the same step there is
-//! one, of the latest time; of all steps the latest few.
+//! `FILE.before-migration-N` is the file as it stood when step N was the next one. It is made before the steps are
+//! committed, checked, synced, and has its name only then; where it cannot be made, no step is taken. A start makes one,
+//! however many steps it takes, and none where a step fails. Of the same step there is one, of the latest time; of all
+//! steps a few.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -21,6 +22,8 @@ const MARK: &str = ".before-migration-";
 const DRAFT: &str = ".part";
 /// Copies of one file that stay.
 const KEPT_MAX: usize = 3;
+/// A copy that was made so soon after another is of a step that was undone and taken again.
+const RETRY_MAX: Duration = Duration::from_hours(24);
 const BUSY_WAIT: Duration = Duration::from_millis(20);
 const BUSY_WAITS_MAX: u32 = 500;
 
@@ -47,12 +50,12 @@ pub fn copies_before_steps(path: &Path) -> Vec<(u32, PathBuf)> {
     found
 }
 
-/// Keeps the file that `connection` has open as it is, before it takes the step `next`.
+/// Keeps the file as `connection` sees it, before it takes the step `next`; where the copy lies.
 pub(crate) fn keep_before(
     connection: &Connection,
     path: &Path,
     next: u32,
-) -> Result<(), OpenError> {
+) -> Result<PathBuf, OpenError> {
     let to = with_suffix(path, &format!("{MARK}{next}"));
     let draft = with_suffix(&to, DRAFT);
     let copied = copy(connection, &draft).and_then(|()| {
@@ -60,23 +63,46 @@ pub(crate) fn keep_before(
         fs::rename(&draft, &to)?;
         Ok(sync_folder(&to)?)
     });
-    if let Err(error) = copied {
-        remove(&draft);
-        return Err(match error {
-            CopyError::Damaged(verdict) => OpenError::Damaged(verdict),
-            CopyError::Sqlite(error) if fault::is_damage(&error) => refusal(error),
-            other => OpenError::Kept {
-                path: to,
-                reason: other.to_string(),
-            },
-        });
+    let Err(error) = copied else {
+        return Ok(to);
+    };
+    remove(&draft);
+    Err(match error {
+        CopyError::Damaged(verdict) => OpenError::Damaged(verdict),
+        CopyError::Sqlite(error) if fault::is_damage(&error) => refusal(error),
+        other => OpenError::Kept {
+            path: to,
+            reason: other.to_string(),
+        },
+    })
+}
+
+/// Takes copies away until few enough are left, but never the one that was `made` just now. First those of retries: the
+/// version that somebody came from outlives whatever is tried afterwards.
+pub(crate) fn thin_out(path: &Path, made: u32) {
+    let time = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+    let copies = copies_before_steps(path).into_iter();
+    let mut copies: Vec<_> = copies
+        .filter_map(|(next, copy)| Some((time(&copy)?, next, copy)))
+        .collect();
+    copies.sort();
+    while copies.len() > KEPT_MAX {
+        let is_retry = |at: usize| {
+            let gap = copies[at].0.duration_since(copies[at - 1].0);
+            gap.is_ok_and(|gap| gap < RETRY_MAX)
+        };
+        let may_go = |at: &usize| copies[*at].1 != made;
+        let retry = (1..copies.len())
+            .rev()
+            .find(|at| may_go(at) && is_retry(*at));
+        let oldest = (0..copies.len())
+            .filter(may_go)
+            .min_by_key(|at| copies[*at].1);
+        let Some(at) = retry.or(oldest) else {
+            return;
+        };
+        remove(&copies.remove(at).2);
     }
-    let copies = copies_before_steps(path);
-    let older = copies.len().saturating_sub(KEPT_MAX);
-    for (_, old) in copies.iter().take(older) {
-        remove(old);
-    }
-    Ok(())
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -28,6 +28,7 @@ mod readers;
 mod reply;
 mod threads;
 mod ticket;
+mod trial;
 mod vectors;
 mod writer;
 
@@ -39,7 +40,8 @@ pub use growth::bound_growth;
 pub use kept::copies_before_steps;
 pub use kind::{Kind, Misplaced, misplaced, not_a_file, open_plain, refuse_misplaced};
 pub use log::{GivenUp, give_up_lost_log, log_heals, lost_log, mend_log};
-pub use migrate::Migration;
+pub use migrate::{Migration, StepsTaken};
 pub use options::{Durability, LogBounds, Options};
 pub use place::is_out_of_place;
+pub use trial::{Refused as RefusedStep, Trial, try_steps};
 pub use vectors::link_vectors;

@@ -29,8 +29,8 @@ pub enum StoreError {
 }
 
 /// The next step, where the person at the keyboard has one.
-fn hint(error: &OpenError) -> &'static str {
-    match error {
+fn hint(error: &OpenError) -> String {
+    let known = match error {
         OpenError::NewerSchema { .. } | OpenError::Symlink { .. } | OpenError::NotAFile { .. } => {
             "; nothing was changed"
         }
@@ -40,11 +40,14 @@ fn hint(error: &OpenError) -> &'static str {
         OpenError::Kept { .. } => {
             "; nothing was changed, and the Heddle of before still reads it. Free as much room as the file takes and start again"
         }
-        OpenError::Migration { .. } => {
-            "; the step was taken back whole, and the file is as it was before, for the Heddle of before to read. If the disk is full, free some and start again; `heddle doctor --rollback-migration NUMBER` says what the file holds"
+        OpenError::Migration { found, .. } => {
+            return format!(
+                "; nothing was changed: no step was taken, and the file is as it was before (version {found}), for the Heddle of before to read. If the disk is full, free some and start again; `heddle doctor` says what else helps"
+            );
         }
         _ => "",
-    }
+    };
+    known.to_owned()
 }
 
 impl From<WriteError<StoreError>> for StoreError {

@@ -42,6 +42,7 @@ mod unclean;
 mod undo;
 mod unreadable;
 mod unsent;
+mod waiting;
 mod witness;
 mod words;
 
@@ -69,7 +70,7 @@ pub use heddle_sqlite::{
     Condition, Durability, Kind, Look, Misplaced, OpenError, Stats, misplaced, not_a_file,
     open_plain,
 };
-pub use heddle_sqlite::{copies_before_steps, is_out_of_place};
+pub use heddle_sqlite::{StepsTaken, Trial, copies_before_steps, is_out_of_place};
 pub use inbox::{
     Acked, AckedItems, BodyOf, DamageLook, DueReceipt, InboxFilter, InboxFind, InboxRow, InboxRows,
     IsReadable, LostInbox, NewInboxRow, OwedHook, PruneStep, ReceiptLevel, Received, RecoveredRow,
@@ -98,3 +99,4 @@ pub use sync::{
 pub use unclean::{Heals, Outlook, is_bare, outlook};
 pub use undo::{Undone, undo_step};
 pub use unreadable::{LeftOut, Unread, Unreadable};
+pub use waiting::{TRIED_AT_ONCE_BYTES_MAX, TRIED_BYTES_MAX, waiting_steps};

@@ -39,6 +39,8 @@ pub struct Store {
     has_met_damage: Arc<AtomicBool>,
     /// Rows that are gone from the outbox, as the last look at all of it found.
     pub(crate) outbox_gone: Arc<AtomicU64>,
+    /// The session before this one ended without a word.
+    was_cut_off: bool,
 }
 
 impl Store {
@@ -59,7 +61,10 @@ impl Store {
         if let Some(free) = free_bytes(&sqlite) {
             (sqlite.checkpoint_idle_pages, sqlite.checkpoint_hard_pages) = log_pages(free);
         }
-        let store = Store {
+        // A file that was put in this place is checked by its first start as well, and has no log yet.
+        let log = park::with_suffix(&sqlite.path, "-wal");
+        let has_log = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
+        let mut store = Store {
             log_bounds: Arc::clone(&sqlite.log_bounds),
             database: Database::open(sqlite, schema::MIGRATIONS)?,
             noted_senders: NotedSenders::default(),
@@ -68,8 +73,13 @@ impl Store {
             left_out: None,
             has_met_damage: Arc::default(),
             outbox_gone: Arc::default(),
+            was_cut_off: false,
         };
         let was_clean = store.database.write_blocking(unclean::mark_open)?;
+        store.was_cut_off = !was_clean && has_log;
+        if store.was_cut_off {
+            tracing::info!("the last session did not end in order; data.db was checked");
+        }
         store.seal_rows()?;
         store.mend_search(matches!(how, Look::AsNeeded) && was_clean)?;
         Ok(store)
@@ -143,6 +153,31 @@ impl Store {
     /// Files of this store that were found damaged, parked or repaired, and are still there.
     pub fn damaged_files(path: &Path) -> Vec<PathBuf> {
         park::damaged(path)
+    }
+
+    /// What a person should hear of this opening, in sentences.
+    pub fn start_notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let taken = self.database.steps_taken();
+        if let Some(taken) = taken.filter(|taken| !taken.made_it()) {
+            let kept = taken.copy.as_ref().map_or_else(String::new, |copy| {
+                format!(
+                    "; for the Heddle of before, the file as it was is kept as {}",
+                    copy.display()
+                )
+            });
+            let (from, to) = (taken.from, taken.to);
+            notes.push(format!(
+                "this start brought data.db from version {from} of its schema to {to}{kept}"
+            ));
+        }
+        if self.was_cut_off {
+            notes.push(
+                "the last session did not end in order; data.db was checked, and what was on its way goes out again"
+                    .to_owned(),
+            );
+        }
+        notes
     }
 
     /// Finishes what is queued, marks the file clean and closes it. Blocks until that is done.

@@ -255,11 +255,11 @@ pub fn undo_step(data: &Path, number: u32) -> Result<Undone, BackupError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A file at a version, made by the steps themselves.
-    fn at(folder: &Path, version: u32) -> std::path::PathBuf {
+    pub(crate) fn at(folder: &Path, version: u32) -> std::path::PathBuf {
         heddle_sqlite::link_vectors().unwrap();
         let path = folder.join(format!("v{version}.db"));
         let connection = Connection::open(&path).unwrap();

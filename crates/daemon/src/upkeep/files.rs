@@ -11,8 +11,8 @@ use heddle_store::{
 };
 use heddle_wire::ipc::Finding;
 
-use super::look::{around, bytes, fine, left, wrong};
-use super::{FullDisk, look_effects, misplaced};
+use super::look::{bytes, fine, left, wrong};
+use super::{FullDisk, look_effects, misplaced, steps};
 use crate::config::{Config, HOME_MESH};
 use crate::effects::PolicyFile;
 
@@ -89,6 +89,10 @@ pub fn trouble(home: &Path, broker: LookAtBroker) -> Option<Trouble> {
                 .filter(|(_, stops)| *stops)
                 .map(|(found, _)| found)
         })
+        .or_else(|| {
+            store.as_ref().filter(is_fit)?;
+            steps::refused(&data).map(hard)
+        })
         .or_else(|| has_data.then(|| effects_trouble(home)).flatten())
         .or_else(|| {
             // A broker elsewhere serves the home's own mesh: its own file is not opened.
@@ -97,8 +101,7 @@ pub fn trouble(home: &Path, broker: LookAtBroker) -> Option<Trouble> {
             stops("broker.db", &condition?)
         })
         .or_else(|| {
-            let is_full = around(home).ok()?.is_full();
-            let disk = is_full.then(|| FullDisk::of(home, 0)).flatten()?;
+            let disk = FullDisk::for_start(home).filter(FullDisk::is_full)?;
             Some(hard(disk.to_string()))
         });
     stopped.or_else(|| spoilt.map(|(found, _)| found)).or_else(|| {

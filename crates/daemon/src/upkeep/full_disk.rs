@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use heddle_core::limits::START_ROOM;
 use heddle_core::pressure::FileSystem;
 
-use super::look::size;
+use super::look::{bytes, size};
+use super::steps;
 
 /// Less room than a start needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,13 +17,23 @@ pub struct FullDisk {
     mount: PathBuf,
     disk: FileSystem,
     needed: u64,
+    /// Of that, for the steps of the schema that wait.
+    steps: u64,
     /// There is room for bytes, but not for one file more.
     has_no_files_left: bool,
 }
 
 impl FullDisk {
-    /// The disk of a home, where a start has too little room on it. `more`: what this start needs beside what every
-    /// start needs.
+    /// The disk of a home, where the next start has too little room on it: what every start needs, and what the steps of
+    /// the schema need that wait. One judgement for whoever starts and whoever looks. Nobody has the home open.
+    pub fn for_start(home: &Path) -> Option<Self> {
+        // Most disks have room for whatever it may be: nothing has to be opened.
+        let files = ["data.db", "data.db-wal"].map(|name| bytes(home, name));
+        Self::of(home, 2 * files.iter().sum::<u64>())?;
+        Self::of(home, steps::room(home))
+    }
+
+    /// The disk of a home, where a start has too little room on it. `more`: what the steps of its schema need.
     pub fn of(home: &Path, more: u64) -> Option<Self> {
         let folder = home.ancestors().find(|folder| folder.is_dir())?;
         let stat = rustix::fs::statvfs(folder).ok()?;
@@ -41,6 +52,7 @@ impl FullDisk {
             mount: mount_of(folder),
             disk,
             needed,
+            steps: more,
             has_no_files_left,
         })
     }
@@ -61,7 +73,7 @@ impl FullDisk {
             format!("free some space on {mount}, at least {lacking} (`df -h {mount}` shows it)")
         };
         format!(
-            "Nothing was changed, and what was accepted is on disk; {room}, or give the home a larger disk, and start again."
+            "Nothing is lost, and what was accepted is on disk; {room}, or give the home a larger disk, and start again."
         )
     }
 }
@@ -82,7 +94,15 @@ impl fmt::Display for FullDisk {
             size(self.disk.free),
             size(self.disk.size),
             size(self.needed)
-        )
+        )?;
+        match self.steps {
+            0 => Ok(()),
+            steps => write!(
+                f,
+                ", {} of it for steps of the schema of data.db and a copy from before them",
+                size(steps)
+            ),
+        }
     }
 }
 
@@ -108,6 +128,7 @@ mod tests {
                 free: 12 << 10,
             },
             needed: 4 << 20,
+            steps: 0,
             has_no_files_left: false,
         };
         assert_eq!(

@@ -12,7 +12,7 @@ use heddle_store::{
 use heddle_wire::ipc::{DoctorView, Finding};
 
 use super::files::{Beside, LookAtBroker, other_findings, store_finding, unreadable};
-use super::{cold_start, look_effects, misplaced, restored, served};
+use super::{FullDisk, cold_start, look_effects, misplaced, restored, served, steps};
 use crate::config::{Config, HOME_MESH};
 use crate::inbox::damage::{in_words, is_readable};
 use crate::sync::{log_hole_next, set_aside as set_aside_ops};
@@ -88,7 +88,12 @@ pub fn findings(home: &Path, beside: Beside) -> Vec<Finding> {
     }
     found.extend(other_findings(home, beside));
     found.extend(look_effects::findings(home));
-    found.push(disk(home, prunable));
+    let is_alone = matches!(beside, Beside::Nobody(_));
+    let start = is_alone.then(|| FullDisk::for_start(home)).flatten();
+    found.push(match start {
+        Some(full) => wrong("disk", format!("{full}; {}", held(home)), full.next()),
+        None => disk(home, prunable),
+    });
     found.push(modes(home));
     found.extend(cold_start::finding(home));
     found
@@ -116,6 +121,7 @@ fn store_findings(home: &Path, beside: Beside) -> (Vec<Finding>, u64) {
     };
     found.push(store_finding(home, &checkup.outlook));
     if checkup.outlook.condition == Condition::Fit {
+        found.extend(is_alone.then(|| steps::finding(&data)).flatten());
         found.push(blobs(&checkup));
         found.push(match config(home) {
             Ok(config) => served::finding(&config, &checkup.meshes),
@@ -312,7 +318,7 @@ fn old_files(checkup: &Checkup, data: &Path) -> Option<Finding> {
 }
 
 /// The file system that a home lies on.
-pub(super) fn around(home: &Path) -> std::io::Result<FileSystem> {
+fn around(home: &Path) -> std::io::Result<FileSystem> {
     let stat = rustix::fs::statvfs(home)?;
     Ok(FileSystem {
         size: stat.f_blocks.saturating_mul(stat.f_frsize),

@@ -12,9 +12,11 @@ pub(crate) mod look_effects;
 mod misplaced;
 pub(crate) mod restored;
 mod served;
+mod steps;
 pub(crate) mod unreadable;
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
@@ -39,6 +41,7 @@ pub use misplaced::{
     not_a_file_next,
 };
 pub(crate) use served::Unserved;
+pub use steps::{StepsNow, steps_now};
 
 use companions::Taken;
 
@@ -206,6 +209,16 @@ pub fn copy_before(data: &Path, step: u32) -> Option<PathBuf> {
     Some(path)
 }
 
+/// The copy of a store from before it took steps that was made last, and when.
+pub fn latest_copy(home: &Path) -> Option<(SystemTime, PathBuf)> {
+    let copies = heddle_store::copies_before_steps(&home.join("data.db"));
+    let dated = copies.into_iter().filter_map(|(_, copy)| {
+        let made = copy.metadata().and_then(|file| file.modified()).ok()?;
+        Some((made, copy))
+    });
+    dated.max()
+}
+
 /// Which steps of the schema a store has taken.
 pub fn steps(data: &Path) -> Result<Steps, BackupError> {
     heddle_store::steps_of(data)
@@ -233,6 +246,7 @@ fn repair_view(repaired: Repaired) -> RepairView {
         repaired: true,
         lost: lost || repaired.log_lost.is_some(),
         logs_lost: repaired.log_lost.into_iter().collect(),
+        step_refused: repaired.step_refused.then(|| repaired.problem.clone()),
         problem: Some(repaired.problem),
         damaged: Some(repaired.damaged.display().to_string()),
         incarnation: Some(repaired.incarnation),

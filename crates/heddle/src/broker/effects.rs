@@ -47,7 +47,7 @@ pub async fn on_file(
     (clock, ids): Sources,
 ) -> Result<Decider, CliError> {
     let desk = TeamDesk::on_file(folder, clock, ids).await;
-    let desk = desk.map_err(|error| on_full_disk(folder, 0, cannot_decide(&error)))?;
+    let desk = desk.map_err(|error| on_full_disk(folder, cannot_decide(&error)))?;
     let desk = Arc::new(desk);
     let (closing, looking) = (Arc::clone(&desk), Arc::clone(&desk));
     let looking = tokio::spawn(async move { looking.look_kept().await });
@@ -72,7 +72,7 @@ pub async fn on_database(
     let schema = format!("{schema}{SCHEMA_SUFFIX}");
     let place = (members.effects_pool(), schema.as_str());
     let desk = TeamDesk::on_database(place, folder, clock, ids).await;
-    let desk = desk.map_err(|error| on_full_disk(folder, 0, cannot_decide(&error)))?;
+    let desk = desk.map_err(|error| on_full_disk(folder, cannot_decide(&error)))?;
     let desk = Arc::new(desk);
     let looking = tokio::spawn(look_again(Arc::clone(&desk)));
     Ok(Decider {

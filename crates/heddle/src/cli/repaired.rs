@@ -103,8 +103,18 @@ fn broker_words(damaged: &str) -> String {
     )
 }
 
+fn what_was_wrong(view: &RepairView) -> String {
+    match &view.step_refused {
+        Some(why) => format!(
+            "a step of the schema of data.db was refused; the rows are in a fresh file, without what was in its way\n  {}\n",
+            text::printable(why)
+        ),
+        None => "data.db was damaged; what could be read is in a fresh file\n".to_owned(),
+    }
+}
+
 fn of_store(view: &RepairView) -> String {
-    let mut words = String::from("data.db was damaged; what could be read is in a fresh file\n");
+    let mut words = what_was_wrong(view);
     let is_lost = |table: &&KeptTable| table.refused + table.gaps > 0;
     let lost: Vec<&KeptTable> = view.tables.iter().filter(is_lost).collect();
     for table in &lost {
@@ -154,7 +164,12 @@ fn of_store(view: &RepairView) -> String {
     }
     if let Some(damaged) = &view.damaged {
         words.push_str(&format!(
-            "  the damaged file lies at {}\n",
+            "  the {} file lies at {}\n",
+            if view.step_refused.is_some() {
+                "old"
+            } else {
+                "damaged"
+            },
             text::printable(damaged)
         ));
     }

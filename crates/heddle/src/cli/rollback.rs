@@ -138,7 +138,7 @@ fn describe(answer: &Value) -> String {
         answer["migration"], answer["version"]
     );
     text.push_str(match answer["problem"].as_str() {
-        None => ", and SQLite finds nothing wrong with it\n  If the disk was full, free some and start again with `heddle up`. If it fails again, the Heddle that you had before still reads this file; `heddle doctor --backup FILE` keeps a copy.\n",
+        None => ", and SQLite finds nothing wrong with it\n  If the disk was full, free some and start again with `heddle up`. If it fails again, `heddle doctor` says what is in the way and what helps; the Heddle that you had before still reads this file, and `heddle doctor --backup FILE` keeps a copy.\n",
         Some(_) => ", but it is damaged\n  Put a backup back with `heddle daemon restore FILE`; without one, `heddle doctor --repair` saves what can be read.\n",
     });
     text

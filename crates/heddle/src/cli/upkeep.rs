@@ -186,6 +186,10 @@ pub(super) fn refused(error: BackupError) -> CliError {
             exit::NOT_FOUND,
             "Put the last backup back with `heddle daemon restore FILE`; without one, move data.db, broker.db and effects.db away and begin anew with `heddle up`.",
         ),
+        BackupError::StepRefused { .. } => (
+            exit::FAILED,
+            "Start the Heddle of before, which reads data.db as it is, or put a backup back with `heddle daemon restore FILE`.",
+        ),
         BackupError::NothingLeft { .. } => (
             exit::FAILED,
             "Put a backup back with `heddle daemon restore FILE`; without one, move data.db and broker.db away to begin anew.",

@@ -13,7 +13,7 @@ use heddle_daemon::home::{
 };
 use heddle_daemon::{Home, Ready};
 
-use super::{Flavour, on_full_disk};
+use super::{Flavour, WORDLESS, on_full_disk};
 use crate::cli::{CliError, Context, exit};
 
 const READY_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -35,7 +35,7 @@ pub fn detach(context: &Context, flavour: Flavour) -> Result<Ready, CliError> {
     let path = log_folder(&context.home).join("up.log");
     let log = last_words(context, &path).map_err(|error| {
         let unusable = heddle_daemon::home::unusable(&context.home, &error);
-        on_full_disk(&context.home, 0, super::home_error(unusable))
+        on_full_disk(&context.home, super::home_error(unusable))
     })?;
     let before = log.metadata().map_or(0, |metadata| metadata.len());
     let mut child = spawn(context, flavour, log)?;
@@ -61,13 +61,14 @@ pub fn detach(context: &Context, flavour: Flavour) -> Result<Ready, CliError> {
                     .map(|m| m.member.clone())
                     .unwrap_or_default(),
                 pid: child.id(),
+                notes: status.notes,
             });
         }
         if let Ok(Some(ended)) = child.try_wait() {
             let code = ended.code().and_then(|code| u8::try_from(code).ok());
             let told = told(code.unwrap_or(exit::FAILED), &path, before);
             // Where the disk is full there was no room for the words either.
-            return Err(on_full_disk(&context.home, 0, told));
+            return Err(on_full_disk(&context.home, told));
         }
         if waited >= READY_WAIT_MAX {
             return Err(CliError::new(
@@ -118,7 +119,7 @@ fn spawn(context: &Context, flavour: Flavour, log: File) -> Result<Child, CliErr
 fn words_in(text: &str) -> (&str, &str) {
     const BEGIN: &str = "error: ";
     let Some((_, words)) = text.split_once(BEGIN) else {
-        return ("it ended before it was ready", "");
+        return (WORDLESS, "");
     };
     let end = words.find(&format!("\n{BEGIN}")).unwrap_or(words.len());
     let words = &words[..end];

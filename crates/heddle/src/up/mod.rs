@@ -11,6 +11,7 @@ mod reach;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use heddle_core::clock::Clock;
 use heddle_daemon::link::{Connector, UrlConnector};
@@ -22,7 +23,7 @@ use heddle_daemon::{
 
 pub use detach::detach;
 use embedded::Embedded;
-pub use log::last_words;
+pub use log::{LastWords, last_words};
 pub use log::{Log, Words, file_path as log_file_path, start as log_start};
 
 use crate::cli::{CliError, Context, exit};
@@ -74,9 +75,12 @@ async fn run(
     clock: Arc<dyn Clock>,
     log: &log::Log,
 ) -> Result<(), CliError> {
+    let copy = upkeep::latest_copy(&context.home);
     let begun = begin(context, flavour, clock, log).await;
-    let (daemon, embedded, _claim) =
-        begun.map_err(|error| on_full_disk(&context.home, 0, error))?;
+    let (daemon, embedded, _claim) = begun.map_err(|error| {
+        let made = upkeep::latest_copy(&context.home).filter(|made| Some(made) != copy.as_ref());
+        behind_steps(made, on_full_disk(&context.home, error))
+    })?;
     // Before anybody hears that it is ready: a signal that comes at once must drain, too.
     let signals =
         Signals::catch().map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
@@ -231,10 +235,13 @@ pub fn home_error(error: HomeError) -> CliError {
 }
 
 /// A failure on a disk that has no room for a start: which disk, how much it lacks, and what helps, before anything else
-/// that was said. `more`: what this start needs beside what every start needs.
-pub(crate) fn on_full_disk(home: &Path, more: u64, error: CliError) -> CliError {
-    let disk = FullDisk::of(home, more).filter(|_| error.code == exit::FAILED);
-    match disk.filter(|disk| disk.is_full() || more > 0 || is_about_room(&error.message)) {
+/// that was said.
+pub(crate) fn on_full_disk(home: &Path, error: CliError) -> CliError {
+    if error.code != exit::FAILED {
+        return error;
+    }
+    let disk = FullDisk::for_start(home);
+    match disk.filter(|disk| disk.is_full() || is_about_room(&error.message)) {
         // Told already, by the process that was started.
         Some(_) if error.message.starts_with("the disk is ") => error,
         Some(disk) => {
@@ -245,6 +252,31 @@ pub(crate) fn on_full_disk(home: &Path, more: u64, error: CliError) -> CliError 
     }
 }
 
+/// What was wrong came behind the steps of the schema: the file is not as it was any more, and whoever goes back to the
+/// Heddle of before needs the copy.
+fn behind_steps(made: Option<(SystemTime, PathBuf)>, error: CliError) -> CliError {
+    let is_taken = made.filter(|_| !error.message.contains("nothing was changed"));
+    let Some((_, copy)) = is_taken else {
+        return error;
+    };
+    let message = format!(
+        "{}; before that, data.db was brought up to date with this Heddle, and for the one of before it is kept as {}",
+        error.message,
+        copy.display()
+    );
+    let next = error
+        .next
+        .map(|next| next.replace("Nothing was changed", "Nothing is lost"));
+    CliError {
+        message,
+        next,
+        ..error
+    }
+}
+
+/// What is said of a process that could not even write why it ended.
+const WORDLESS: &str = "it ended before it was ready";
+
 /// In the words of the system and of SQLite; their codes are behind us by now.
 fn is_about_room(message: &str) -> bool {
     let words = [
@@ -252,19 +284,14 @@ fn is_about_room(message: &str) -> bool {
         "disk is full",
         "Disk quota",
         "disk I/O error",
+        "wait for a copy",
+        WORDLESS,
     ];
     words.iter().any(|words| message.contains(words))
 }
 
 fn start_error(home: &Path, error: heddle_daemon::StartError) -> CliError {
-    // A step of the schema waits for a copy of the file, and is written to its log.
-    let more = match &error {
-        StartError::Store(StoreError::Open(OpenError::Kept { .. })) => {
-            std::fs::metadata(home.join("data.db")).map_or(0, |data| 2 * data.len())
-        }
-        _ => 0,
-    };
-    on_full_disk(home, more, in_words(home, error))
+    on_full_disk(home, in_words(home, error))
 }
 
 fn in_words(home: &Path, error: heddle_daemon::StartError) -> CliError {
@@ -337,6 +364,12 @@ fn in_words(home: &Path, error: heddle_daemon::StartError) -> CliError {
     }
 }
 
+/// What has happened at the start, behind a line of its own.
+fn notes(ready: &Ready) -> String {
+    let notes = ready.notes.iter().map(|note| format!("\nnote: {note}\n"));
+    notes.collect()
+}
+
 /// What a person sees when it is up.
 pub fn greeting(ready: &Ready, detached: bool) -> String {
     let stop = if detached { "heddle down" } else { "Ctrl-C" };
@@ -352,7 +385,8 @@ pub fn greeting(ready: &Ready, detached: bool) -> String {
          \x20 heddle send @planner 'hello'\n\
          \x20 heddle inbox --agent planner\n\
          \n\
-         {stop} stops it.\n",
+         {stop} stops it.\n{notes}",
+        notes = notes(ready),
         pid = ready.pid,
         home = ready.home.display(),
         socket = ready.socket.display(),

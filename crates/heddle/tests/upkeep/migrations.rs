@@ -5,6 +5,7 @@ use crate::support;
 use rusqlite::Connection;
 use serde_json::json;
 use support::Home;
+use support::small_disk::SmallDisk;
 
 fn version(connection: &Connection) -> u32 {
     connection
@@ -33,13 +34,18 @@ fn lf_35_a_migration_that_fails_is_taken_back_whole_and_the_way_on_is_said() {
     let said = format!("{}{}", failed.stdout, failed.stderr);
     assert!(said.contains(&format!("migration {newest}")), "{said}");
     assert!(said.contains("as it was before"), "{said}");
-    assert!(
-        said.contains("heddle doctor --rollback-migration"),
-        "{said}"
-    );
+    assert!(said.contains("heddle doctor"), "{said}");
     let status = home.cli(&["status"]).ok().stdout;
-    let wanted = format!("the last one stopped: it could not take migration {newest}");
-    assert!(status.contains(&wanted), "{status}");
+    let wanted = format!("data.db: migration {newest} ");
+    assert!(
+        status.contains(&wanted) && status.contains("cannot be taken"),
+        "{status}"
+    );
+    assert!(status.contains("next: heddle doctor"), "{status}");
+    assert!(
+        !status.contains("ALTER") && !status.contains("CREATE"),
+        "{status}"
+    );
     let raw = Connection::open(&data).unwrap();
     assert_eq!(version(&raw), newest - 1, "the step is not there in part");
     let kept: String = raw
@@ -188,6 +194,142 @@ fn lf_35_a_start_that_takes_steps_keeps_the_file_of_before_and_the_refusal_names
     assert!(said.contains("Heddle of before"), "{said}");
 }
 
+/// A file of which this program knows that no start goes on with it is not called well, and there is a way on.
+#[test]
+fn lf_35_a_step_that_is_refused_is_told_by_all_who_are_asked_and_a_repair_leads_on() {
+    let home = Home::new();
+    let daemon = home.up();
+    let body = json!({"key": "k", "value": "kept"});
+    daemon.http.post("/v1/state/set", &body).expect(200);
+    daemon.stop();
+    let (reached, _) = undone_as_far_as_it_goes(&home);
+    let data = home.path().join("data.db");
+    let stray = "CREATE TABLE vector_digest (x)";
+    Connection::open(&data).unwrap().execute(stray, []).unwrap();
+    for call in [&["up"][..], &["up", "--detach"]] {
+        let failed = home.cli(call);
+        assert_eq!(failed.code, 1, "{failed:?}");
+        assert!(failed.stderr.contains("nothing was changed"), "{failed:?}");
+        assert!(
+            failed.stderr.contains(&format!("(version {reached})")),
+            "{failed:?}"
+        );
+        assert!(
+            failed.stderr.contains("next: `heddle doctor`"),
+            "{failed:?}"
+        );
+        // The steps before the one that failed went with it: the Heddle of before reads the file.
+        assert_eq!(version(&Connection::open(&data).unwrap()), reached);
+        let copies = std::fs::read_dir(home.path()).unwrap();
+        let copies = copies.filter(|entry| {
+            let name = entry.as_ref().unwrap().file_name();
+            name.to_string_lossy().contains("before-migration")
+        });
+        assert_eq!(copies.count(), 0);
+    }
+    let told = home.cli(&["doctor"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    for words in [
+        "(vector_digest) cannot be taken: ",
+        "already exists",
+        "heddle doctor --repair",
+        &format!("heddle doctor --rollback-migration {reached}"),
+    ] {
+        assert!(told.stdout.contains(words), "{words}: {told:?}");
+    }
+    let mended = home.cli(&["doctor", "--repair"]).ok();
+    assert!(mended.stdout.contains("vector_digest"), "{mended:?}");
+    home.cli(&["doctor"]).ok();
+    let status = home.cli(&["status"]).ok().stdout;
+    assert!(status.contains("next: heddle up"), "{status}");
+    let daemon = home.up();
+    let state = daemon.http.get("/v1/state/get?key=k").expect(200);
+    assert_eq!(state["value"], "kept");
+    let status = home.cli(&["status"]).ok().stdout;
+    assert!(!status.contains("note"), "nothing was cut off: {status}");
+    daemon.stop();
+}
+
+/// To whoever asks, and in the log.
+#[test]
+fn a_start_says_that_it_took_steps_and_that_the_session_before_it_was_cut_off() {
+    let home = Home::new();
+    home.up().stop();
+    let (reached, _) = undone_as_far_as_it_goes(&home);
+    let told = home.cli(&["doctor"]).ok();
+    let wanted = format!("data.db is at version {reached} of ");
+    assert!(told.stdout.contains(&wanted), "{told:?}");
+    let daemon = home.up();
+    let copy = home
+        .path()
+        .join(format!("data.db.before-migration-{}", reached + 1));
+    let status = home.cli(&["status"]).ok().stdout;
+    let wanted = format!("data.db from version {reached} of its schema to ");
+    for words in [wanted.as_str(), &copy.display().to_string()] {
+        assert!(status.contains(words), "{words}: {status}");
+    }
+    let log = home.cli(&["logs"]).ok().stdout;
+    assert!(log.contains("the schema was brought up to date"), "{log}");
+    daemon.kill();
+    let daemon = home.up();
+    let status = home.cli(&["status"]).ok().stdout;
+    assert!(
+        status.contains("the last session did not end in order"),
+        "{status}"
+    );
+    assert!(!status.contains("of its schema to"), "{status}");
+    daemon.stop();
+    let told = home.cli(&["up", "--detach"]).ok().stdout;
+    assert!(!told.contains("note: "), "{told}");
+    home.cli(&["down"]).ok();
+    undone_as_far_as_it_goes(&home);
+    let told = home.cli(&["up", "--detach"]).ok().stdout;
+    assert!(
+        told.contains(&format!("note: this start brought {wanted}")),
+        "{told}"
+    );
+    home.cli(&["down"]).ok();
+}
+
+/// Whoever starts and whoever looks name the same disk, and the same room that it lacks.
+#[test]
+fn a_disk_without_room_for_a_migration_is_told_by_start_status_and_doctor_in_the_same_words() {
+    let home = Home::new();
+    let disk = SmallDisk::over(&home.path(), 16);
+    home.up().stop();
+    let data = home.path().join("data.db");
+    let newest = version(&Connection::open(&data).unwrap());
+    let number = newest.to_string();
+    home.cli(&["doctor", "--rollback-migration", &number]).ok();
+    disk.fill();
+    for spare in [100 << 10, 300 << 10] {
+        disk.give_back(spare);
+        let failed = home.cli(&["up", "--detach"]);
+        assert_eq!(failed.code, 1, "{failed:?}");
+        let (_, needed) = failed.stderr.split_once("a start may need ").unwrap();
+        let needed = needed.split(" for steps").next().unwrap();
+        assert!(
+            needed.contains(" MB, ") && needed.ends_with("of it"),
+            "{failed:?}"
+        );
+        for call in ["status", "doctor", "up"] {
+            let ran = home.cli(&[call]);
+            let said = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(said.contains(needed), "{call}, {needed}: {said}");
+        }
+        assert_eq!(version(&Connection::open(&data).unwrap()), newest - 1);
+    }
+    disk.free();
+    assert!(
+        home.cli(&["status"])
+            .ok()
+            .stdout
+            .contains("next: heddle up")
+    );
+    home.up().stop();
+    assert_eq!(version(&Connection::open(&data).unwrap()), newest);
+}
+
 #[test]
 fn lf_35_without_room_for_the_copy_no_step_is_taken() {
     let home = Home::new();
@@ -208,4 +350,31 @@ fn lf_35_without_room_for_the_copy_no_step_is_taken() {
     std::fs::remove_dir(&draft).unwrap();
     home.up().stop();
     assert_eq!(version(&Connection::open(&data).unwrap()), newest);
+}
+
+/// The file is not as it was before, whatever kept the start from getting through: the way back is named.
+#[test]
+fn a_start_that_fails_behind_its_migrations_names_the_copy() {
+    let home = Home::new();
+    home.up().stop();
+    let data = home.path().join("data.db");
+    let newest = version(&Connection::open(&data).unwrap());
+    let number = newest.to_string();
+    home.cli(&["doctor", "--rollback-migration", &number]).ok();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    home.config(&format!("[daemon]\nhttp_port = {port}\n"));
+    let copy = home
+        .path()
+        .join(format!("data.db.before-migration-{newest}"));
+    let wanted = format!("for the one of before it is kept as {}", copy.display());
+    for call in [&["up", "--detach"][..], &["up"]] {
+        let failed = home.cli(call);
+        assert_eq!(failed.code, 1, "{failed:?}");
+        assert!(failed.stderr.contains("http_port"), "{failed:?}");
+        // The next start takes none.
+        let is_first = call.len() == 2;
+        assert_eq!(failed.stderr.contains(&wanted), is_first, "{failed:?}");
+        assert_eq!(version(&Connection::open(&data).unwrap()), newest);
+    }
 }

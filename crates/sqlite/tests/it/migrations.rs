@@ -1,6 +1,6 @@
 //! Schema versions: forward only, whole or not at all, and hands off what a newer program wrote (LF-35).
 
-use heddle_sqlite::{Database, Migration, OpenError, Options};
+use heddle_sqlite::{Database, Migration, OpenError, Options, copies_before_steps};
 use rusqlite::Connection;
 use sha2::{Digest, Sha256};
 
@@ -196,4 +196,133 @@ fn a_failed_step_is_told_without_its_sql() {
         !said.contains("CREATE") && !said.contains("INTEGER PRIMARY"),
         "{said}"
     );
+}
+
+const THIRD: Migration = Migration {
+    version: 3,
+    name: "labels",
+    sql: "CREATE TABLE labels (label TEXT PRIMARY KEY)",
+};
+
+fn keeping(home: &Home) -> Options {
+    let mut options = home.options();
+    options.keeps_copy_before_steps = true;
+    options
+}
+
+fn copies(home: &Home) -> Vec<u32> {
+    let copies = copies_before_steps(&home.path());
+    copies.into_iter().map(|(next, _)| next).collect()
+}
+
+/// What the words of the start say: the program of before still reads the file, however many steps went well.
+#[test]
+fn lf_35_a_later_step_that_fails_takes_the_whole_start_back_and_leaves_no_copy() {
+    let home = Home::new();
+    home.open().stop();
+    let in_the_way = Connection::open(home.path()).unwrap();
+    in_the_way.execute_batch("CREATE TABLE labels (x)").unwrap();
+    drop(in_the_way);
+    let before = version_and_tables(&home);
+    assert_eq!(before.0, 1);
+    for _ in 0..2 {
+        let failed = Database::open(keeping(&home), &[SCHEMA[0], SECOND, THIRD]);
+        let failed = failed.err().unwrap();
+        assert!(
+            matches!(
+                failed,
+                OpenError::Migration {
+                    version: 3,
+                    found: 1,
+                    ..
+                }
+            ),
+            "{failed}"
+        );
+        assert_eq!(version_and_tables(&home), before);
+        // The file is its own copy; another one would hold the room that a retry needs.
+        assert_eq!(copies(&home), []);
+    }
+    Database::open(home.options(), SCHEMA).unwrap().stop();
+}
+
+#[test]
+fn lf_35_a_start_of_several_steps_keeps_one_copy_of_the_version_it_found() {
+    let home = Home::new();
+    let database = home.open();
+    assert_eq!(database.write_blocking(insert("kept")), Ok(()));
+    database.stop();
+    let database = Database::open(keeping(&home), &[SCHEMA[0], SECOND, THIRD]).unwrap();
+    let taken = database.steps_taken().cloned().unwrap();
+    database.stop();
+    assert_eq!((taken.from, taken.to), (1, 3));
+    assert_eq!(copies(&home), [2]);
+    let copy = Home::new();
+    std::fs::copy(taken.copy.unwrap(), copy.path()).unwrap();
+    assert_eq!(version_and_tables(&copy).0, 1);
+    let old = copy.open();
+    assert_eq!(bodies(&old), ["kept"]);
+    old.stop();
+    let again = Database::open(keeping(&home), &[SCHEMA[0], SECOND, THIRD]).unwrap();
+    assert_eq!(again.steps_taken(), None);
+    again.stop();
+}
+
+#[test]
+fn lf_35_steps_killed_at_any_write_leave_the_version_found_or_the_newest_one() {
+    let steps = [SCHEMA[0], SECOND, THIRD];
+    let home = Home::new();
+    home.open().stop();
+    let before = version_and_tables(&home);
+    let file = std::fs::read(home.path()).unwrap();
+    let database = Database::open(home.options(), &steps).unwrap();
+    let log = std::fs::read(home.folder.path().join("data.db-wal")).unwrap();
+    database.stop();
+    let after = version_and_tables(&home);
+    let mut seen = Vec::new();
+    for end in (0..log.len()).step_by(512).chain([log.len()]) {
+        let left = Home::new();
+        std::fs::write(left.path(), &file).unwrap();
+        std::fs::write(left.folder.path().join("data.db-wal"), &log[..end]).unwrap();
+        let found = version_and_tables(&left);
+        assert!(found == before || found == after, "{end}: {found:?}");
+        seen.push(found.0);
+    }
+    assert_eq!((seen.first(), seen.last()), (Some(&1), Some(&3)));
+}
+
+/// A step that is undone and taken again makes a copy each time; the one that somebody goes back to is not theirs to take.
+#[test]
+fn retries_do_not_push_out_the_copy_of_the_version_that_somebody_came_from() {
+    const HOUR: u64 = 3600;
+    let check = |made: &[(u32, u64)], kept: &[u32]| {
+        let home = Home::new();
+        let start = std::time::UNIX_EPOCH + std::time::Duration::from_secs(400_000 * HOUR);
+        for (from, hours) in made {
+            let steps = (2..=*from + 1).map(|version| Migration {
+                version,
+                name: "empty",
+                sql: "",
+            });
+            let steps: Vec<_> = SCHEMA.iter().copied().chain(steps).collect();
+            let _ = std::fs::remove_file(home.path());
+            let at = usize::try_from(*from).unwrap();
+            Database::open(home.options(), &steps[..at]).unwrap().stop();
+            Database::open(keeping(&home), &steps).unwrap().stop();
+            let (_, copy) = copies_before_steps(&home.path())
+                .into_iter()
+                .find(|(next, _)| *next == from + 1)
+                .expect("the copy of this start is there");
+            let copy = std::fs::File::options().write(true).open(copy).unwrap();
+            copy.set_modified(start + std::time::Duration::from_secs(hours * HOUR))
+                .unwrap();
+        }
+        assert_eq!(copies(&home), kept, "{made:?}");
+    };
+    // Upgrades, months apart: the latest three.
+    check(&[(1, 0), (3, 2000), (5, 4000), (7, 6000)], &[4, 6, 8]);
+    // One upgrade, and steps of it undone and taken again within the hour.
+    check(&[(1, 0), (9, 1), (8, 2), (7, 3), (6, 4)], &[2, 7, 10]);
+    check(&[(1, 0), (6, 1), (7, 2), (8, 3), (9, 4)], &[2, 7, 10]);
+    check(&[(1, 0), (3, 2000), (9, 2001), (8, 2002)], &[2, 4, 9]);
 }

@@ -47,6 +47,9 @@ pub enum BackupError {
     /// Of a repair: nothing was changed.
     #[error("{} is empty: there is nothing in it that could be repaired, and nothing was changed", path.display())]
     Empty { path: PathBuf },
+    /// Of a repair: nothing was changed.
+    #[error("{}: {why}, also in a file that has its rows and nothing else; nothing was changed", path.display())]
+    StepRefused { path: PathBuf, why: String },
     #[error("the copy could not be prepared: {0}")]
     Prepare(String),
 }

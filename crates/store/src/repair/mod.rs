@@ -46,6 +46,7 @@ use crate::stamps;
 use crate::unclean::condition_of;
 use crate::unreadable::{Unreadable, all_unreadable, is_there, take_out};
 use crate::unsent;
+use crate::waiting::refused_step;
 
 pub use blobs::want_lost_blobs;
 pub use header::mend_header;
@@ -77,6 +78,8 @@ pub struct Repaired {
     pub damaged: PathBuf,
     /// What was wrong with it, in SQLite's words.
     pub problem: String,
+    /// It was whole, but for something that stood in the way of a step of its schema.
+    pub step_refused: bool,
     pub tables: Vec<Kept>,
     pub incarnation: u64,
     /// The list of tables could not be read; the tables were found by their places and shapes.
@@ -175,10 +178,12 @@ fn repair_without(
     if let Some(problem) = problem_of(&new)? {
         return Err(BackupError::Prepare(problem));
     }
-    let unmended = before_start(&new, &hints.home)?;
+    let mut unmended = before_start(&new, &hints.home)?;
     let kept_blobs = named(&new)?;
     new.close().map_err(|(_, error)| error)?;
     drop(old);
+    let (step_refused, still) = step_in_the_way(&data, &draft, &problem)?;
+    unmended.extend(still);
     let incarnation = begin_new_life(&draft, issued(&data, now))?;
     let stamp = park::stamp(&data, Exchange::Repaired, now);
     let damaged = park::old_of(&data, Exchange::Repaired, &stamp);
@@ -187,6 +192,7 @@ fn repair_without(
     Ok(Some(Repaired {
         damaged,
         problem,
+        step_refused,
         tables: filled.tables,
         incarnation,
         relisted: was_relisted,
@@ -243,6 +249,23 @@ fn taken_out(
     Ok(all.into_iter().collect())
 }
 
+/// Whether a step that is refused is all that is wrong with the file, and why one still would be.
+fn step_in_the_way(
+    data: &Path,
+    draft: &Path,
+    problem: &str,
+) -> Result<(bool, Option<String>), BackupError> {
+    let is_all = refused_step(data).is_some_and(|why| why == problem);
+    match refused_step(draft) {
+        // Rows that came over are in its way: another file would be no better.
+        Some(why) if is_all => {
+            let path = data.to_owned();
+            Err(BackupError::StepRefused { path, why })
+        }
+        still => Ok((is_all, still)),
+    }
+}
+
 /// What the next start would refuse the file for.
 fn before_start(new: &Connection, home: &MeshName) -> rusqlite::Result<Vec<String>> {
     let mut found = at_start(new, home)?;
@@ -276,7 +299,9 @@ fn problem_to_mend(data: &Path, hints: &RepairHints) -> Result<Option<Problem>, 
         }),
         Condition::Fit => {
             let connection = open_old(data)?;
-            let mut found = senseless(&connection)?;
+            // The fresh file has none of what is in the way of a step.
+            let mut found: Vec<String> = refused_step(data).into_iter().collect();
+            found.extend(senseless(&connection)?);
             found.extend(meshless(&connection)?.iter().map(Meshless::in_words));
             if is_without_home(&connection, &hints.home)? {
                 found.push(without_home(&hints.home));

@@ -42,6 +42,7 @@ mod requeue;
 mod search;
 mod search_words;
 mod senders;
+mod steps_refused;
 mod sync;
 mod sync_home;
 mod sync_pages;

@@ -59,6 +59,9 @@ pub struct RepairView {
     pub lost: bool,
     /// What was wrong, in SQLite's words.
     pub problem: Option<String>,
+    /// It was whole, but for something that stood in the way of this step of its schema.
+    #[serde(default)]
+    pub step_refused: Option<String>,
     /// Where the damaged file lies.
     pub damaged: Option<String>,
     pub incarnation: Option<u64>,

@@ -130,7 +130,7 @@ async fn wrong(
 
 /// What has happened and needs nobody any more.
 async fn notes(ipc: &Ipc) -> Result<Vec<String>, Problem> {
-    let mut notes = Vec::new();
+    let mut notes = ipc.shared.store.start_notes();
     let put_back = restored::read(&ipc.home);
     if let Some(note) = put_back.filter(|note| note.is_news(ipc.shared.clock.wall())) {
         let said = restored::said(&ipc.shared, &note).await;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Subcommand};
+use heddle_daemon::upkeep::{StepsNow, steps_now};
 use heddle_daemon::{Home, upkeep as upkeep_of};
 use heddle_wire::client::{Client, ClientError};
 use heddle_wire::ipc::{DoctorAnswer, DoctorView, Finding, OpBody, ResumeBody};
@@ -12,7 +13,7 @@ use crate::cli::keyed::Keyed;
 use crate::cli::spelled::quoted;
 use crate::cli::{CliError, Context, compact, exit, rollback, upkeep};
 use crate::system::Runtime;
-use crate::up::last_words;
+use crate::up::{LastWords, last_words};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -149,12 +150,42 @@ fn look(context: &Context) -> Result<DoctorView, CliError> {
 
 /// A start would end as the last one did.
 fn last_stop(home: &Path) -> Option<Finding> {
-    let last = last_words(home).filter(|last| !last.starts_again)?;
+    let last = last_words(home)?;
+    if last.migration.is_some() {
+        return failed_step(home, &last);
+    }
+    if last.starts_again {
+        return None;
+    }
     Some(Finding {
         check: "last stop".to_owned(),
         ok: false,
         says: format!("the last daemon stopped by itself: {}", last.why),
         next: "Whoever runs that broker has to update or reconfigure it (dedupe_retention_days of at least 7, say), or config.toml has to name another one or another max_age_hours_override; when that is done, `heddle up`.".to_owned(),
+    })
+}
+
+/// What is in the way of a step now was looked for beside the other files; this is what the start itself has met.
+fn failed_step(home: &Path, last: &LastWords) -> Option<Finding> {
+    let (ok, tried, next) = match steps_now(home) {
+        // Said already, with the ways out.
+        StepsNow::NoneWaits | StepsNow::Refused => return None,
+        StepsNow::Taken => (
+            true,
+            "; tried now in memory, it can be taken",
+            "`heddle up` takes it; where the disk was full, with some space freed before.",
+        ),
+        StepsNow::Untold => (
+            false,
+            "",
+            "If the disk was full, free some and start again with `heddle up`. Else `heddle doctor --repair` writes data.db anew and              keeps the file, or the Heddle of before goes on with it.",
+        ),
+    };
+    Some(Finding {
+        check: "last stop".to_owned(),
+        ok,
+        says: format!("the last start did not get through: {}{tried}", last.why),
+        next: next.to_owned(),
     })
 }
 

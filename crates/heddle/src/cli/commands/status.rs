@@ -3,13 +3,14 @@
 //! It answers in bounded time whatever the daemon does: running, starting, stopped, stuck, gone.
 
 use clap::Args as ClapArgs;
+use heddle_daemon::upkeep::{FullDisk, StepsNow, steps_now};
 use heddle_daemon::{Holder, Home};
 use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{MeshStatus, StatusView, Verdict};
 use serde_json::{Value, json};
 
 use crate::cli::{CliError, Context, exit};
-use crate::up::last_words;
+use crate::up::{LastWords, last_words};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {}
@@ -53,21 +54,33 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
     }
 }
 
-/// Nothing in the files stands against a start; perhaps what the last one said does.
+/// Nothing in the files stands against a start; perhaps what the last one said does, or a disk on which one may not find
+/// its room: whoever has tried has heard that in the same words.
 fn without_trouble(context: &Context) -> Value {
-    let (why, next) = match last_words(&context.home) {
-        None => ("no daemon is running".to_owned(), "heddle up"),
-        Some(last) => (
-            format!("no daemon is running; the last one stopped: {}", last.why),
-            // A start would end the same way until somebody has changed something: the doctor says what.
-            if last.starts_again {
-                "heddle up"
-            } else {
-                "heddle doctor"
-            },
-        ),
+    let disk = FullDisk::for_start(&context.home);
+    let last = last_words(&context.home);
+    // A start would end the same way until somebody has changed something: the doctor says what.
+    let ends_again = |last: &LastWords| !last.starts_again || is_in_the_way(context, last);
+    let needs_doctor = disk.is_some() || last.as_ref().is_some_and(ends_again);
+    let mut why = "no daemon is running".to_owned();
+    if let Some(disk) = disk {
+        why.push_str(&format!(", and {disk}"));
+    }
+    if let Some(last) = last {
+        why.push_str(&format!("; the last one stopped: {}", last.why));
+    }
+    let next = if needs_doctor {
+        "heddle doctor"
+    } else {
+        "heddle up"
     };
     unknown(context, false, &why, next)
+}
+
+/// A step of the schema that the last start did not take, and that nobody can say the next one will.
+fn is_in_the_way(context: &Context, last: &LastWords) -> bool {
+    let is_told = |now| matches!(now, StepsNow::NoneWaits | StepsNow::Taken);
+    last.migration.is_some() && !is_told(steps_now(&context.home))
 }
 
 /// It is there and says nothing. `down` speaks to the kernel where the daemon does not listen.

@@ -17,6 +17,8 @@ const LINES_MAX: usize = 5;
 #[derive(Debug, PartialEq, Eq)]
 pub struct LastWords {
     pub why: String,
+    /// A step of the schema that it could not take.
+    pub migration: Option<u64>,
     /// A start would not meet the same again.
     pub starts_again: bool,
 }
@@ -43,6 +45,7 @@ fn of_lines(tail: &str) -> Option<LastWords> {
                 let fields = &line["fields"];
                 return fields["why"].as_str().map(|why| LastWords {
                     why: printable(why),
+                    migration: None,
                     starts_again: fields["starts_again"] != false,
                 });
             }
@@ -59,10 +62,16 @@ fn of_lines(tail: &str) -> Option<LastWords> {
 fn failed_migration(fields: &Value) -> Option<LastWords> {
     let (number, name) = (fields["migration"].as_u64()?, fields["name"].as_str()?);
     let error = fields["error"].as_str()?;
+    // Of a Heddle that wrote the statement into the same line.
+    let words = match fields.get("sql") {
+        Some(_) => error,
+        None => error.split(" in ").next().unwrap_or(error),
+    };
     Some(LastWords {
         why: printable(&format!(
-            "it could not take migration {number} ({name}): {error}; the file is as it was before, for the Heddle of before to read"
+            "it could not take migration {number} ({name}): {words}; nothing was changed, and the Heddle of before reads the file"
         )),
+        migration: Some(number),
         starts_again: true,
     })
 }
@@ -89,5 +98,17 @@ mod tests {
         assert_eq!(of(&[stopped, connected]), None);
         assert_eq!(of(&[stopped, warned, warned, warned, warned, warned]), None);
         assert_eq!(of(&[r#"{"level":"info","message":"stopping"}"#]), None);
+    }
+
+    #[test]
+    fn a_step_that_failed_is_told_in_words_whichever_heddle_wrote_the_line() {
+        let older = r#"{"level":"error","message":"a migration failed","fields":{"migration":7,"name":"n","error":"duplicate column name: x in ALTER TABLE t ADD x -- why\n at offset 3"}}"#;
+        let newer = r#"{"level":"error","message":"a migration failed","fields":{"migration":7,"name":"n","error":"duplicate column name: x","sql":"duplicate column name: x in ALTER TABLE t"}}"#;
+        for line in [older, newer] {
+            let last = of_lines(line).unwrap();
+            assert_eq!(last.migration, Some(7));
+            let words = "it could not take migration 7 (n): duplicate column name: x; nothing";
+            assert!(last.why.starts_with(words), "{}", last.why);
+        }
     }
 }

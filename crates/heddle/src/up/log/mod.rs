@@ -29,7 +29,7 @@ use self::within::Within;
 use crate::cli::{CliError, Context, exit};
 
 pub use file::path as file_path;
-pub use last_words::last_words;
+pub use last_words::{LastWords, last_words};
 
 /// Lines that are kept for the file until it is open.
 const EARLY_LINES_MAX: usize = 100;
