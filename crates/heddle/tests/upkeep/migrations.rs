@@ -2,6 +2,8 @@
 
 use crate::support;
 
+use std::path::PathBuf;
+
 use rusqlite::Connection;
 use serde_json::json;
 use support::Home;
@@ -131,6 +133,16 @@ fn lf_35_the_newest_step_is_undone_in_place_with_the_daemon_down_and_taken_again
     assert_eq!(state["value"], "kept");
     drop(daemon);
     assert_eq!(version(&Connection::open(&data).unwrap()), newest);
+}
+
+/// A new home as the Heddle of before the newest step has left it, and the number of that step.
+fn one_step_back(home: &Home) -> (PathBuf, u32) {
+    home.up().stop();
+    let data = home.path().join("data.db");
+    let newest = version(&Connection::open(&data).unwrap());
+    let number = newest.to_string();
+    home.cli(&["doctor", "--rollback-migration", &number]).ok();
+    (data, newest)
 }
 
 /// Undoes the newest steps while that can be done; the version then, and what the refusal said.
@@ -296,11 +308,7 @@ fn a_start_says_that_it_took_steps_and_that_the_session_before_it_was_cut_off() 
 fn a_disk_without_room_for_a_migration_is_told_by_start_status_and_doctor_in_the_same_words() {
     let home = Home::new();
     let disk = SmallDisk::over(&home.path(), 16);
-    home.up().stop();
-    let data = home.path().join("data.db");
-    let newest = version(&Connection::open(&data).unwrap());
-    let number = newest.to_string();
-    home.cli(&["doctor", "--rollback-migration", &number]).ok();
+    let (data, newest) = one_step_back(&home);
     disk.fill();
     for spare in [100 << 10, 300 << 10] {
         disk.give_back(spare);
@@ -333,11 +341,7 @@ fn a_disk_without_room_for_a_migration_is_told_by_start_status_and_doctor_in_the
 #[test]
 fn lf_35_without_room_for_the_copy_no_step_is_taken() {
     let home = Home::new();
-    home.up().stop();
-    let data = home.path().join("data.db");
-    let newest = version(&Connection::open(&data).unwrap());
-    let number = newest.to_string();
-    home.cli(&["doctor", "--rollback-migration", &number]).ok();
+    let (data, newest) = one_step_back(&home);
     // Something is in the way of the copy, and cannot be removed.
     let draft = format!("data.db.before-migration-{newest}.part");
     let draft = home.path().join(draft);
@@ -356,11 +360,7 @@ fn lf_35_without_room_for_the_copy_no_step_is_taken() {
 #[test]
 fn a_start_that_fails_behind_its_migrations_names_the_copy() {
     let home = Home::new();
-    home.up().stop();
-    let data = home.path().join("data.db");
-    let newest = version(&Connection::open(&data).unwrap());
-    let number = newest.to_string();
-    home.cli(&["doctor", "--rollback-migration", &number]).ok();
+    let (data, newest) = one_step_back(&home);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     home.config(&format!("[daemon]\nhttp_port = {port}\n"));

@@ -35,6 +35,14 @@ fn digest(home: &Home) -> Vec<u8> {
     digest.finalize().to_vec()
 }
 
+/// What a kill leaves on the disk.
+fn left_behind(file: &[u8], log: &[u8]) -> Home {
+    let left = Home::new();
+    std::fs::write(left.path(), file).unwrap();
+    std::fs::write(left.folder.path().join("data.db-wal"), log).unwrap();
+    left
+}
+
 #[test]
 fn an_upgrade_keeps_the_rows_and_records_each_step() {
     let home = Home::new();
@@ -93,9 +101,7 @@ fn lf_35_a_migration_killed_at_any_write_leaves_one_version_with_its_own_tables(
     assert_eq!((before.0, after.0), (1, 2));
     let mut seen = Vec::new();
     for end in (0..log.len()).step_by(512).chain([log.len()]) {
-        let left = Home::new();
-        std::fs::write(left.path(), &file).unwrap();
-        std::fs::write(left.folder.path().join("data.db-wal"), &log[..end]).unwrap();
+        let left = left_behind(&file, &log[..end]);
         let found = version_and_tables(&left);
         assert!(found == before || found == after, "{end}: {found:?}");
         seen.push(found.0);
@@ -281,9 +287,7 @@ fn lf_35_steps_killed_at_any_write_leave_the_version_found_or_the_newest_one() {
     let after = version_and_tables(&home);
     let mut seen = Vec::new();
     for end in (0..log.len()).step_by(512).chain([log.len()]) {
-        let left = Home::new();
-        std::fs::write(left.path(), &file).unwrap();
-        std::fs::write(left.folder.path().join("data.db-wal"), &log[..end]).unwrap();
+        let left = left_behind(&file, &log[..end]);
         let found = version_and_tables(&left);
         assert!(found == before || found == after, "{end}: {found:?}");
         seen.push(found.0);
