@@ -55,10 +55,10 @@ pub use data::{
     A_STEP_OF, Applied, Called, ChangeKey, ClockRow, DataStory, DumpPage, FileBytes, FileFilter,
     FileFind, FileRow, HeldTask, IS_CHANGED, KnownChange, Loss, LossAbout, LossKind, LossSide,
     LostValue, MemoryFilter, MemoryMatch, MemoryRow, Merged, MissingBlob, ModelRow, NewContent,
-    NewFile, NewTask, Receipt, StateFilter, StateRow, StoryArrival, StoryRequest, StoryRow, Swept,
-    Taken, TaskDamage, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish,
-    VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery, VectorRow,
-    WantedBlob,
+    NewFile, NewTask, Receipt, SaidOfModel, StateFilter, StateRow, StoryArrival, StoryRequest,
+    StoryRow, Swept, Taken, TaskDamage, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich,
+    TaskWish, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery,
+    VectorRow, WantedBlob,
 };
 pub use effects_used::had_effects;
 pub use error::StoreError;

@@ -217,6 +217,7 @@ const STRAIGHT: &[&str] = &[
     data::OLD_STATE,
     data::OLD_VECTORS,
     files::PENDING,
+    data::vector_sql::HAS_LIVE_HERE,
     data::vector_sql::MODEL,
     data::vector_sql::REGISTER,
     data::vector_sql::LEAVE,

@@ -21,7 +21,7 @@ use heddle_core::ids::MeshId;
 use heddle_core::names::{MemberName, MeshName, NameError};
 use heddle_store::{
     BackedUp, BackupError, Blobs, Compacted, Look, MeshHint, RepairHints, Repaired, Restored,
-    compact_database,
+    SaidOfModel, compact_database,
 };
 use heddle_wire::ipc::{BackupView, KeptTable, RepairView, RestoreView};
 
@@ -190,6 +190,15 @@ fn hints(home: &Home, login: &str) -> Result<RepairHints, BackupError> {
         elsewhere: elsewhere.collect(),
         home: MeshName::parse(HOME_MESH).map_err(unnamed)?,
         person,
+        models: vec![SaidOfModel {
+            texts: [
+                config.vectors.provider.as_str(),
+                config.vectors.model_name(),
+                config.vectors.version_name(),
+            ]
+            .map(|text| text.as_bytes().to_vec()),
+            dim: config.vectors.dim.map(|dim| dim.get().into()),
+        }],
     })
 }
 
@@ -250,6 +259,7 @@ fn repair_view(repaired: Repaired) -> RepairView {
             .flat_map(|kept| kept.mended.clone())
             .collect(),
         unreadable: repaired.unreadable,
+        nameless_models: repaired.nameless_models,
         unmended: repaired.unmended,
         files_wanted: Vec::new(),
         tables: repaired

@@ -144,6 +144,7 @@ fn of_store(view: &RepairView) -> String {
             titles(&view.unreadable)
         ));
     }
+    nameless(view, &mut words);
     tasks(view, &mut words);
     if view.lost {
         let names: Vec<&str> = lost.iter().map(|table| table.table.as_str()).collect();
@@ -167,6 +168,18 @@ fn of_store(view: &RepairView) -> String {
         words.push_str("  next: heddle up\n");
     }
     words
+}
+
+/// Models of vectors whose names are lost.
+fn nameless(view: &RepairView, words: &mut String) {
+    for model in &view.nameless_models {
+        let model = text::printable(model);
+        words.push_str(&format!(
+            "  ! nobody can say any more what the model {model} of vectors was called; all of them are there. Searching or storing with that model \
+             named in full brings its name back, and so does a repair once config.toml names it under [vectors]; \
+             `heddle advanced re-embed --from {model} --to MODEL` moves them to another one\n"
+        ));
+    }
 }
 
 fn tasks(view: &RepairView, words: &mut String) {

@@ -87,6 +87,8 @@ pub struct Repaired {
     pub log_lost: Option<String>,
     /// Rows that came over and could not be read all the same, by name: only the damaged file has them.
     pub unreadable: Vec<String>,
+    /// Models of vectors, by their fingerprints, of which nobody can say what they were called; their vectors are there.
+    pub nameless_models: Vec<String>,
     /// Why a start will not go on with the file all the same, in words.
     pub unmended: Vec<String>,
 }
@@ -180,6 +182,7 @@ fn repair_without(
         tasks: filled.tasks,
         log_lost,
         unreadable,
+        nameless_models: filled.nameless,
         unmended,
     }))
 }
@@ -339,6 +342,7 @@ struct Filled {
     again: meshes::Again,
     tasks: RepairedTasks,
     unreadable: Vec<String>,
+    nameless: Vec<String>,
 }
 
 /// In one transaction, with the triggers away: a row that was `done` comes over as it is.
@@ -354,7 +358,7 @@ fn fill(
     for table in salvage::tables(&transaction)? {
         kept.push(salvage::carry(old, &transaction, &table)?);
     }
-    kept.extend(vectors::carry(old, &transaction)?);
+    let nameless = vectors::carry((old, &transaction), &mut kept, hints, now)?;
     let has_lost_meshes = kept
         .iter()
         .any(|kept| kept.table == "mesh" && !kept.is_whole());
@@ -396,6 +400,7 @@ fn fill(
         again,
         tasks,
         unreadable,
+        nameless,
     })
 }
 

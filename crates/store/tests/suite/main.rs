@@ -48,5 +48,6 @@ mod task_repair;
 mod task_sync;
 mod tasks;
 mod vector_counts;
+mod vector_models;
 mod vector_places;
 mod vectors;

@@ -103,6 +103,9 @@ pub struct RepairView {
     /// Rows that came over and cannot be read, by name: only the damaged file has them.
     #[serde(default)]
     pub unreadable: Vec<String>,
+    /// Models of vectors, by their fingerprints, of which nobody can say what they were called; their vectors are there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nameless_models: Vec<String>,
     /// Why the home does not start with the repaired file all the same, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmended: Vec<String>,
