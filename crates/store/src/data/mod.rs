@@ -58,7 +58,8 @@ pub use call::Called;
 pub use clock::ClockRow;
 pub use dump::DumpPage;
 pub use files::{
-    FileBytes, FileFilter, FileFind, FileRow, MissingBlob, NewContent, NewFile, Swept, WantedBlob,
+    FileBefore, FileBytes, FileFilter, FileFind, FileRow, MissingBlob, NewContent, NewFile, Swept,
+    WantedBlob,
 };
 pub(crate) use files::{mark_all_lost, miscounted, named_by_rows, note_all_anew};
 pub use recall::{MemoryFilter, MemoryMatch, MemoryRow};

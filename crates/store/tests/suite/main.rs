@@ -15,6 +15,7 @@ mod data_merge;
 mod drain;
 mod far_clock;
 mod fetch;
+mod file_before;
 mod files;
 mod files_sweep;
 mod fixture;
