@@ -23,10 +23,15 @@ const RFC3339_MS: &[BorrowedFormatItem<'_>] =
 #[serde(transparent)]
 pub struct WallMs(pub i64);
 
+/// The years 0000 to 9999.
+const FIRST_MS: i64 = -62_167_219_200_000;
+const LAST_MS: i64 = 253_402_300_799_999;
+
 impl WallMs {
-    /// RFC 3339 in UTC, as every surface shows it. A time outside the calendar shows as its number.
+    /// RFC 3339 in UTC, as every surface shows it. A time outside of what that can say shows as its first or last moment.
     pub fn to_rfc3339(self) -> String {
-        OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000_000)
+        let shown = self.0.clamp(FIRST_MS, LAST_MS);
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(shown) * 1_000_000)
             .ok()
             .and_then(|t| t.format(&RFC3339_MS).ok())
             .unwrap_or_else(|| format!("{}ms", self.0))
@@ -187,7 +192,15 @@ mod tests {
         assert_eq!(at.to_rfc3339(), "2026-11-06T21:20:00.123Z");
         assert_eq!(WallMs::parse_rfc3339(&at.to_rfc3339()), Some(at));
         assert_eq!(WallMs(0).to_rfc3339(), "1970-01-01T00:00:00.000Z");
-        assert_eq!(WallMs(i64::MAX).to_rfc3339(), format!("{}ms", i64::MAX));
+        // Whatever somebody says the time was, what is shown is a time.
+        for (at, shown) in [
+            (i64::MAX, "9999-12-31T23:59:59.999Z"),
+            ((1 << 53) - 1, "9999-12-31T23:59:59.999Z"),
+            (i64::MIN, "0000-01-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(WallMs(at).to_rfc3339(), shown);
+            assert!(WallMs::parse_rfc3339(shown).is_some(), "{shown}");
+        }
         assert_eq!(WallMs::parse_rfc3339("yesterday"), None);
     }
 

@@ -1,9 +1,10 @@
 //! A mesh in a running daemon: its rows, its roster, its live link.
 
 mod mailboxes;
+mod past;
 mod tries;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{BrokerId, HistoryId, MemberId, Party};
 use heddle_core::limits::REPLY_TIMEOUT;
 use heddle_core::membership::MemberKey;
-use heddle_core::names::AgentName;
+use heddle_core::names::{AgentName, MemberName};
 use heddle_core::retention::DedupeMode;
 use heddle_store::{Mesh, Store};
 use heddle_wire::broker::{ReplyResult, Request, Roster, RosterAgent};
@@ -72,6 +73,8 @@ pub(crate) struct MeshState {
     /// This home's mailboxes.
     agents: RwLock<BTreeSet<AgentName>>,
     roster: RwLock<(Roster, Option<WallMs>)>,
+    /// What members were called whom the roster does not name any more.
+    past: RwLock<BTreeMap<MemberId, MemberName>>,
     live: watch::Sender<Option<Arc<Live>>>,
     last_error: Mutex<Option<String>>,
     /// A try to connect has failed.
@@ -132,6 +135,7 @@ impl MeshState {
             broker,
             agents: RwLock::new(agents.into_iter().map(|row| row.agent).collect()),
             roster: RwLock::new((document.roster, as_of)),
+            past: RwLock::new(document.past),
             live: watch::Sender::new(None),
             last_error: Mutex::new(None),
             tried: Notify::new(),
@@ -236,6 +240,7 @@ impl MeshState {
         let roster = read(&self.roster);
         let agents = read(&self.agents);
         f(&Known {
+            past: &read(&self.past),
             roster: &roster.0,
             own_member: self.mesh.member,
             own_name: &self.mesh.member_name,
@@ -328,9 +333,14 @@ impl MeshState {
             if self.is_hosted_here() {
                 self.standing.compare(&held.0, &roster);
             }
+            let past = self.past_behind(&held.0, &roster);
             *held = (roster.clone(), Some(now));
-            let missed = self.standing.missed();
-            serde_json::to_string(&Remembered { roster, missed }).unwrap_or_default()
+            let remembered = Remembered {
+                roster,
+                missed: self.standing.missed(),
+                past,
+            };
+            serde_json::to_string(&remembered).unwrap_or_default()
         };
         if let Err(error) = shared
             .store

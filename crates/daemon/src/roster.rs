@@ -3,7 +3,7 @@
 //! Unknown and ambiguous recipients are refused with candidates (C30); the answer says how fresh
 //! the knowledge is where the broker is out of reach (C29).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Address;
@@ -24,6 +24,8 @@ pub(crate) struct Known<'a> {
     pub(crate) own_member: MemberId,
     pub(crate) own_name: &'a MemberName,
     pub(crate) own_agents: &'a BTreeSet<AgentName>,
+    /// Who was a member and is none any more: nothing is addressed to them, but what they wrote is theirs.
+    pub(crate) past: &'a BTreeMap<MemberId, MemberName>,
     /// Set when the broker is out of reach: since when.
     pub(crate) stale: Option<Stale>,
 }
@@ -113,7 +115,8 @@ impl Known<'_> {
     }
 
     pub(crate) fn address(&self, agent: &RosterAgent) -> String {
-        let called = self.member_name(agent.member).map_or_else(
+        let past = || self.past.get(&agent.member);
+        let called = self.member_name(agent.member).or_else(past).map_or_else(
             || agent.member.to_string(),
             |name| self.called(agent.member, name),
         );
@@ -269,6 +272,7 @@ mod tests {
             own_member: world.own,
             own_name: &world.own_name,
             own_agents: &world.own_agents,
+            past: &BTreeMap::new(),
             stale: None,
         }
         .resolve(&Address::parse(to).unwrap())
@@ -287,6 +291,27 @@ mod tests {
             resolve(&world, "@fresh").is_ok(),
             "own agent unknown to the broker"
         );
+    }
+
+    #[test]
+    fn what_a_member_of_the_past_wrote_is_shown_under_its_name_and_nothing_goes_to_it() {
+        let mut world = world();
+        let gone = world.roster.members.remove(1);
+        world.roster.agents.retain(|one| one.member != gone.member);
+        let past = BTreeMap::from([(gone.member, gone.name.clone())]);
+        let known = Known {
+            roster: &world.roster,
+            own_member: world.own,
+            own_name: &world.own_name,
+            own_agents: &world.own_agents,
+            past: &past,
+            stale: None,
+        };
+        let agent = AgentName::parse("coder").unwrap();
+        let member = gone.member;
+        let shown = known.address(&RosterAgent { member, agent });
+        assert_eq!(shown, format!("@{}/coder", gone.name));
+        assert!(known.resolve(&Address::parse(&shown).unwrap()).is_err());
     }
 
     #[test]

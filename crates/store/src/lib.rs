@@ -55,13 +55,13 @@ pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing, P
 pub use checkup::{Checkup, MeshCheck, check_up, problem_in};
 pub use compact::{Compacted, compact_database};
 pub use data::{
-    A_STEP_OF, Applied, Called, ChangeKey, ClockRow, DataStory, DumpPage, FileBytes, FileFilter,
-    FileFind, FileRow, HeldTask, IS_CHANGED, KnownChange, Loss, LossAbout, LossKind, LossSide,
-    LostValue, MemoryFilter, MemoryMatch, MemoryRow, Merged, MissingBlob, ModelRow, NewContent,
-    NewFile, NewTask, Receipt, StateFilter, StateRow, StoryArrival, StoryLeft, StoryRequest,
-    StoryRow, Swept, Taken, TaskDamage, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich,
-    TaskWish, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery,
-    VectorRow, WantedBlob,
+    A_STEP_OF, Applied, Called, ChangeKey, ClockRow, DataStory, DumpPage, FileBefore, FileBytes,
+    FileFilter, FileFind, FileRow, HeldTask, IS_CHANGED, KnownChange, Loss, LossAbout, LossKind,
+    LossSide, LostValue, MemoryFilter, MemoryMatch, MemoryRow, Merged, MissingBlob, ModelRow,
+    NewContent, NewFile, NewTask, Receipt, SaidOfModel, StateFilter, StateRow, StoryArrival,
+    StoryLeft, StoryRequest, StoryRow, Swept, Taken, TaskDamage, TaskFilter, TaskRefusal, TaskRow,
+    TaskStop, TaskWhich, TaskWish, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove,
+    VectorQuery, VectorRow, WantedBlob,
 };
 pub use effects_used::had_effects;
 pub use error::StoreError;

@@ -198,6 +198,7 @@ const STRAIGHT: &[&str] = &[
     files::FLOOR,
     files::BY_OP,
     files::BY_PATH,
+    files::FILE_BEFORE,
     files::LIST,
     files::PLACE_OF,
     files::CONTENT,
@@ -220,6 +221,7 @@ const STRAIGHT: &[&str] = &[
     data::OLD_STATE,
     data::OLD_VECTORS,
     files::PENDING,
+    data::vector_sql::HAS_LIVE_HERE,
     data::vector_sql::MODEL,
     data::vector_sql::REGISTER,
     data::vector_sql::LEAVE,
@@ -304,6 +306,8 @@ const WHOLE: &[(&str, &str)] = &[
         "SCAN memory_fts VIRTUAL TABLE INDEX 0:M3",
     ),
     (data::vector_sql::MODELS, "SCAN vector_models"),
+    (files::BEFORE_BY_OP, "SCAN was"),
+    (files::IS_BEFORE, "SCAN file_before"),
     (inbox::SEARCH, "SCAN inbox_fts VIRTUAL TABLE INDEX 192:M3<>"),
 ];
 

@@ -11,8 +11,8 @@ use crate::backup::has_table;
 use crate::changed_ops;
 use crate::data::seal::{TASK_OP, is_sealed};
 use crate::data::{
-    miscounted, task_problems, unfolded_tasks, vector_count_problems, vector_model_problems,
-    vector_place_problems,
+    miscounted, nameless_vector_models, task_problems, unfolded_tasks, vector_count_problems,
+    vector_model_problems, vector_place_problems,
 };
 use crate::error::StoreError;
 use crate::figures::outbox_gone;
@@ -35,6 +35,7 @@ pub(crate) fn senseless(connection: &Connection) -> rusqlite::Result<Vec<String>
     let mut found = Vec::new();
     if has_table(connection, "vector_models")? {
         found.extend(vector_model_problems(connection)?);
+        found.extend(nameless_vector_models(connection)?);
         found.extend(vector_count_problems(connection)?);
         found.extend(vector_place_problems(connection)?);
     }

@@ -34,6 +34,14 @@ struct WayBack {
 
 const WAYS_BACK: &[WayBack] = &[
     WayBack {
+        name: "file_before",
+        // Whoever is cut off meets no old bytes then, and loses nothing by it.
+        needed: "SELECT 0",
+        sql: "DROP TRIGGER file_before_is_kept; DROP TRIGGER file_before_is_over;
+            DROP TRIGGER file_before_has_come; DROP TRIGGER file_before_is_gone;
+            DROP TABLE file_before",
+    },
+    WayBack {
         name: "row_digest",
         // The Heddle of before compares nothing, and loses nothing by it.
         needed: "SELECT 0",

@@ -9,7 +9,7 @@ use heddle_core::task::TaskId;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::data::seal::{BY_PLACE, Seal, TASK_OP, is_sealed};
-use crate::data::{OLD_TABLES, OldTable, bad_task_part, clock_of, task_problems};
+use crate::data::{NAMELESS_VECTOR, OLD_TABLES, OldTable, bad_task_part, clock_of, task_problems};
 use crate::error::StoreError;
 use crate::schema;
 use crate::stamps;
@@ -117,6 +117,7 @@ fn noun(table: &str) -> &str {
         "state_kv" => "state",
         "files" => "file",
         "vector_metadata" => "vector",
+        "vector_models" => "model",
         "task_op" => "task",
         other => other,
     }
@@ -261,6 +262,8 @@ fn part(
             }
             Ok(op) if op.stamp.lamport <= clock => Some(AHEAD_OF_LOG),
             Ok(_) => Some(AHEAD_OF_CLOCK),
+            // It can be found and listed; the model is told of.
+            Err(StoreError::Corrupt(why)) if why.ends_with(NAMELESS_VECTOR) => continue,
             Err(StoreError::Corrupt(_)) => None,
             Err(error) => return Err(error),
         };

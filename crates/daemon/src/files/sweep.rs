@@ -89,7 +89,7 @@ fn say(swept: Result<Swept, StoreError>) {
                 bytes = swept.bytes,
                 failed = swept.failed,
                 tombstones = swept.tombstones,
-                "what no shared file names is gone"
+                "took away bytes of deleted or replaced files, which no shared file names any more, and old marks"
             );
         }
         // What is stopped is swept by the next start.

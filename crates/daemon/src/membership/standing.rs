@@ -1,5 +1,6 @@
 //! How a home stands with the broker of a mesh: whether it is let in, and whom its own broker has lost.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use heddle_core::ids::{BrokerId, MemberId};
@@ -114,6 +115,9 @@ pub(crate) struct Remembered {
     pub(crate) roster: Roster,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) missed: Vec<Missed>,
+    /// What members were called that are none any more.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) past: BTreeMap<MemberId, MemberName>,
 }
 
 #[derive(Debug, Default)]
@@ -240,6 +244,7 @@ mod tests {
     fn what_is_remembered_reads_back_and_an_older_roster_misses_nobody() {
         let missed = missed_after(&roster(&[(2, "bob")]), &[], &Roster::default());
         let kept = Remembered {
+            past: BTreeMap::new(),
             roster: roster(&[(1, "alice")]),
             missed: missed.clone(),
         };

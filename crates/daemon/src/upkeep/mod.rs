@@ -23,7 +23,7 @@ use heddle_core::ids::MeshId;
 use heddle_core::names::{MemberName, MeshName, NameError};
 use heddle_store::{
     BackedUp, BackupError, Blobs, Compacted, Look, MeshHint, RepairHints, Repaired, Restored,
-    compact_database,
+    SaidOfModel, compact_database,
 };
 use heddle_wire::ipc::{BackupView, KeptTable, RepairView, RestoreView};
 
@@ -193,6 +193,15 @@ fn hints(home: &Home, login: &str) -> Result<RepairHints, BackupError> {
         elsewhere: elsewhere.collect(),
         home: MeshName::parse(HOME_MESH).map_err(unnamed)?,
         person,
+        models: vec![SaidOfModel {
+            texts: [
+                config.vectors.provider.as_str(),
+                config.vectors.model_name(),
+                config.vectors.version_name(),
+            ]
+            .map(|text| text.as_bytes().to_vec()),
+            dim: config.vectors.dim.map(|dim| dim.get().into()),
+        }],
     })
 }
 
@@ -272,6 +281,7 @@ fn repair_view(repaired: Repaired) -> RepairView {
         from_log: repaired.rows.from_log.into_iter().collect(),
         gone: repaired.rows.gone.into_iter().collect(),
         sent: repaired.rows.sent,
+        nameless_models: repaired.nameless_models,
         unmended: repaired.unmended,
         files_wanted: Vec::new(),
         tables: repaired

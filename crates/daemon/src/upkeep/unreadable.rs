@@ -109,6 +109,8 @@ struct Found {
     meshes: Vec<String>,
     /// Models whose row or table is not theirs: no vector of theirs is read or written before a repair.
     models: Vec<String>,
+    /// Models whose row is lost: nobody knows what they were called.
+    nameless: Vec<String>,
     rows: Vec<String>,
     /// Rows that stand under no mesh of this home.
     strays: Vec<String>,
@@ -127,6 +129,7 @@ impl Found {
         let all = [
             &self.meshes,
             &self.models,
+            &self.nameless,
             &self.rows,
             &self.strays,
             &self.ahead,
@@ -181,6 +184,11 @@ impl Found {
                 &self.ahead,
                 "nothing that is written there would count. `heddle down`, then `heddle doctor --repair` mends it",
             )
+        } else if self.models.is_empty() && self.rows.is_empty() && self.strays.is_empty() {
+            (
+                &self.nameless,
+                "they are listed, searched and deleted as before. A search or a store with that model named in full brings its name back; `heddle advanced re-embed --from MODEL --to ANOTHER` moves them",
+            )
         } else if self.models.is_empty() && self.rows.is_empty() {
             (
                 &self.strays,
@@ -195,7 +203,7 @@ impl Found {
             // Its vectors cannot be read either; they are as whole as before when it is mended.
             (
                 &self.models,
-                "vectors of that model are neither found nor stored, everything else goes on. `heddle down`, then `heddle doctor --repair` mends it",
+                "vectors of that model are neither found nor stored, but listed and deleted; everything else goes on. `heddle down`, then `heddle doctor --repair` mends it; it takes along every vector whose numbers are there",
             )
         };
         Some(format!(
@@ -221,6 +229,7 @@ async fn found(shared: &Shared, rows_max: u64) -> Result<Found, StoreError> {
     let is_all = rows_max > ROWS_MAX;
     let meshes = shared.store.lost_meshes(home_name()?, is_all).await?;
     let models = shared.store.model_problems().await?;
+    let nameless = shared.store.nameless_models().await?;
     let mut rows = shared.store.spoilt(rows_max.min(AT_ONCE_MAX)).await?;
     let mut ahead = shared.store.clock_problems().await?;
     let (mut unsent, mut missing) = (Vec::new(), Vec::new());
@@ -243,6 +252,7 @@ async fn found(shared: &Shared, rows_max: u64) -> Result<Found, StoreError> {
     Ok(Found {
         meshes,
         models,
+        nameless,
         rows,
         strays: strays.iter().map(ToString::to_string).collect(),
         ahead,

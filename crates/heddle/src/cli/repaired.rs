@@ -155,6 +155,7 @@ fn of_store(view: &RepairView) -> String {
         ));
     }
     gone(view, &mut words);
+    nameless(view, &mut words);
     tasks(view, &mut words);
     if view.lost {
         let names: Vec<&str> = lost.iter().map(|table| table.table.as_str()).collect();
@@ -214,6 +215,18 @@ fn gone(view: &RepairView, words: &mut String) {
         words.push_str(&format!(
             "  ! {} rows were gone from the outbox: a message among them may not have been sent; whoever sent one lately sends it again under the same id, and it arrives once\n",
             view.outbox_gone
+        ));
+    }
+}
+
+/// Models of vectors whose names are lost.
+fn nameless(view: &RepairView, words: &mut String) {
+    for model in &view.nameless_models {
+        let model = text::printable(model);
+        words.push_str(&format!(
+            "  ! nobody can say any more what the model {model} of vectors was called; all of them are there. Searching or storing with that model \
+             named in full brings its name back, and so does a repair once config.toml names it under [vectors]; \
+             `heddle advanced re-embed --from {model} --to MODEL` moves them to another one\n"
         ));
     }
 }

@@ -32,6 +32,12 @@ const HOME_MESH: &str = "home";
 /// What somebody else is to say: a person, and not the agent that is told of it.
 const ANOTHERS: [&str; 2] = ["heddle effect approve", "heddle effect deny"];
 
+/// Of the daemon's verbs, only those of the outbox are about a mesh.
+fn is_of_the_home(command: &str) -> bool {
+    let mut words = command.split_whitespace().skip(1);
+    words.next() == Some("daemon") && words.next() != Some("outbox")
+}
+
 impl Context {
     /// The command with what was named on this command line; what the environment names needs no word.
     /// One that is a person's says so itself: nobody else is put in the open place.
@@ -48,7 +54,7 @@ impl Context {
         };
         let mut spelled = command.to_owned();
         let verb = command.split_whitespace().nth(1).unwrap_or_default();
-        let has_scope = !WITHOUT_SCOPE.contains(&verb);
+        let has_scope = !WITHOUT_SCOPE.contains(&verb) && !is_of_the_home(command);
         let environment = &self.environment;
         let mesh = self.mesh.as_ref().filter(|_| self.mesh != environment.mesh);
         let agent = self.agent.as_ref();
@@ -236,6 +242,11 @@ mod tests {
             home: "/a b".into(),
             ..context(None, None)
         };
+        let named = context(None, Some("m"));
+        let restore = "heddle daemon restore FILE";
+        assert_eq!(named.spelled(restore), restore);
+        let list = "heddle daemon outbox list";
+        assert_eq!(named.spelled(list), format!("{list} --mesh m"));
         assert_eq!(elsewhere.spelled("heddle up"), "heddle up --home '/a b'");
     }
 

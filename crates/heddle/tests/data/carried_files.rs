@@ -309,3 +309,90 @@ fn lf_27_the_lost_or_flipped_bytes_of_anothers_file_are_fetched_again() {
         std::fs::read(&blob).is_ok_and(|found| found == bytes)
     });
 }
+
+/// Shares another file under the path, and loses its bytes; its id, and where they lay.
+fn share_and_lose(host: &Home, bytes: &[u8]) -> (String, PathBuf) {
+    let shared = share(host, "home", bytes);
+    let kept = places(host, shared["sha256"].as_str().unwrap()).0;
+    std::fs::remove_file(&kept).unwrap();
+    (shared["id"].as_str().unwrap().to_owned(), kept)
+}
+
+/// Waits until the home knows that nobody answers, and sweeps what nobody names.
+fn is_cut_off(guest: &Daemon, mesh: &str) {
+    let info = format!("/v1/mesh/info?mesh={mesh}");
+    wait_until_within(SOON, "the host to be gone", || {
+        guest.http.get(&info).expect(200)["stale"] == json!(true)
+    });
+    let at_once = json!({"grace_seconds": 0});
+    guest.http.post("/v1/file/sweep", &at_once).expect(200);
+}
+
+const BY_PATH: &str = "path=docs/large.bin&scope=@anna/anna";
+
+/// What the CLI writes for whoever asks by path, and what it says.
+fn get_by_path(guest: &Home, mesh: &str) -> (Vec<u8>, String) {
+    let out = guest.path().parent().unwrap().join("was.bin");
+    let (path, owner, file) = ("docs/large.bin", "@anna/anna", out.to_str().unwrap());
+    let args = [
+        "--mesh", mesh, "file", "get", path, "--scope", owner, "-o", file, "--force",
+    ];
+    let told = guest.cli(&args).ok();
+    (std::fs::read(&out).unwrap(), told.stderr)
+}
+
+/// The owner shares another file under the same path, and is gone before its bytes come: what can be read is the last that
+/// came, and it says so (seed §14, C29).
+#[test]
+fn c29_the_last_known_bytes_of_a_file_are_read_while_cut_off_and_said_to_be_stale() {
+    let (host, guest) = (home_of("anna"), home_of("bert"));
+    let host_up = host.up();
+    let guest_up = guest.up();
+    let (old, new) = (b"a line of it\n".repeat(400_000), noise(22, LARGE));
+    let first = share(&host, "home", &old);
+    let mesh = join(&host, &guest);
+    let first = first["id"].as_str().unwrap();
+    assert_eq!(get(&guest, &mesh, first), old);
+    let ask = |daemon: &Daemon, query: &str| {
+        let target = format!("/v1/file/get?{query}&mesh={mesh}");
+        daemon.http.get(&target)
+    };
+    let fresh = ask(&guest_up, BY_PATH).expect(200);
+    assert!(fresh["stale"].is_null() && fresh["newer"].is_null());
+    host_up.stop();
+    is_cut_off(&guest_up, &mesh);
+    // Nobody knows of another one, and nobody can say that there is none.
+    let cut_off = ask(&guest_up, BY_PATH).expect(200);
+    assert_eq!(cut_off["stale"], json!(true), "{cut_off}");
+    assert!(cut_off["as_of"].is_string() && cut_off["newer"].is_null());
+    guest_up.stop();
+
+    let host_up = host.up();
+    let (second, kept) = share_and_lose(&host, &new);
+    let guest_up = guest.up();
+    wait_until_within(SOON, "the new file to be known", || {
+        knows(&guest_up, &mesh, &second)
+    });
+    host_up.kill();
+    is_cut_off(&guest_up, &mesh);
+    let was = ask(&guest_up, BY_PATH).expect(200);
+    assert_eq!((&was["id"], &was["stale"]), (&json!(first), &json!(true)));
+    assert_eq!(was["newer"]["id"], json!(second), "{was}");
+    assert!(was["as_of"].is_string(), "{was}");
+    let raw = ask(&guest_up, &format!("{BY_PATH}&raw=true"));
+    let head = raw.head.to_lowercase();
+    assert!(head.contains("heddle-stale-as-of: 20"), "{head}");
+    let (bytes, said) = get_by_path(&guest, &mesh);
+    assert!(bytes == old && said.contains("stale"), "{said}");
+    // An id is these bytes and no others.
+    let newest = ask(&guest_up, &format!("id={second}")).expect(404);
+    assert_eq!(newest["before"], json!(first));
+    let of_first = format!("id={first}");
+    assert_eq!(ask(&guest_up, &of_first).status, 200);
+
+    std::fs::write(&kept, &new).unwrap();
+    let _host_up = host.up();
+    assert_eq!(get(&guest, &mesh, &second), new);
+    let gone = ask(&guest_up, &of_first).expect(404);
+    assert_eq!(gone["code"], "unknown_file");
+}

@@ -275,6 +275,90 @@ fn lf_31_a_forged_table_name_is_an_error_and_touches_nothing() {
     daemon.http.post("/v1/send", &sent).expect(202);
 }
 
+/// `a`, `b` and `c` under a model whose row was changed so, and `h` under the home's own.
+fn with_a_bad_row(change: &str) -> Home {
+    let home = Home::new();
+    let daemon = home.up();
+    let slow = |key: &str| json!({"key": key, "content": "slow text", "model": "slow", "embedding": [1.0, 0.5, 0.25]});
+    for key in ["a", "b", "c"] {
+        daemon.http.post("/v1/vector/store", &slow(key)).expect(200);
+    }
+    store(&daemon, "h", "text of the home");
+    daemon.stop();
+    let raw = rusqlite::Connection::open(home.path().join("data.db")).unwrap();
+    let sql = format!("UPDATE vector_models SET {change} WHERE model = 'slow'");
+    assert_eq!(raw.execute(&sql, []).unwrap(), 1);
+    drop(raw);
+    home
+}
+
+/// The row of one model says something else: the others are searched, all are listed and deleted, and a repair puts it right.
+#[test]
+fn lf_31_a_bad_row_of_one_model_stops_that_model_alone_and_a_repair_keeps_its_vectors() {
+    for change in [
+        "dim = 17",
+        "provider = 'somebody'",
+        "id = '0123456789abcdef'",
+        "vec_table = 'outbox; DROP TABLE outbox'",
+    ] {
+        let home = with_a_bad_row(change);
+        let daemon = home.up();
+        assert_eq!(
+            keys(&search(&daemon, &json!({"query": "text"}))),
+            ["h"],
+            "{change}"
+        );
+        let list = daemon.http.get("/v1/vector/list").expect(200);
+        assert_eq!(
+            list["items"].as_array().unwrap().len(),
+            4,
+            "{change}: {list}"
+        );
+        assert!(
+            list["left_out"][0].as_str().unwrap().starts_with("model "),
+            "{change}: {list}"
+        );
+        daemon
+            .http
+            .post("/v1/vector/delete", &json!({"key": "b"}))
+            .expect(200);
+        // By its fingerprint, as the list gives it.
+        let print = list["items"][0]["model"].as_str().unwrap().to_owned();
+        let one = json!({"key": "c", "model": print});
+        daemon.http.post("/v1/vector/delete", &one).expect(200);
+        if change.starts_with("vec_table") {
+            home.cli(&[
+                "advanced",
+                "re-embed",
+                "--from",
+                &print,
+                "--to",
+                "heddle-hash-v1",
+            ])
+            .ok();
+            let found = search(&daemon, &json!({"query": "slow text"}));
+            assert_eq!(keys(&found), ["a", "h"], "{change}");
+        }
+        wait_until("the status to know of it", || {
+            home.cli(&["status", "--json"]).json()["verdict"] == "degraded"
+        });
+        daemon.stop();
+        let mended = home.cli(&["doctor", "--repair"]).ok();
+        assert!(
+            mended.stdout.contains("no row was lost"),
+            "{change}: {mended:?}"
+        );
+        home.cli(&["doctor"]).ok();
+        let daemon = home.up();
+        if !change.starts_with("vec_table") {
+            let query = json!({"embedding": [1.0, 0.5, 0.25], "model": "slow"});
+            assert_eq!(keys(&search(&daemon, &query)), ["a"], "{change}");
+        }
+        daemon.stop();
+        assert_paired(&home);
+    }
+}
+
 // --- kills ---------------------------------------------------------------------------------------
 
 #[test]

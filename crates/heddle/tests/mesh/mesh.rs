@@ -308,6 +308,10 @@ fn t_30_a_revoked_member_is_cut_at_once_and_cannot_return() {
         "{owner:?}"
     );
     assert!(!owner.stderr.contains("Ask an owner"), "{owner:?}");
+    bob.cli(&["--mesh", "alice-home", "state", "set", "of-bob", "1"])
+        .ok();
+    let said_by = || alice.cli(&["state", "list", "--json"]).stdout;
+    wait_until("what bob wrote to come", || said_by().contains("of-bob"));
     let revoked = alice.cli(&["mesh", "revoke", "@bob", "--json"]).ok().json();
     assert_eq!(revoked["changed"], true);
     // The answer came after the cut was ordered; what remains is one close frame's way.
@@ -319,6 +323,8 @@ fn t_30_a_revoked_member_is_cut_at_once_and_cannot_return() {
         let status = bob.cli(&["status", "--json"]).json();
         status["degraded"].to_string().contains("shut out")
     });
+    // What it wrote is shown under its name.
+    assert!(said_by().contains("@bob/"), "{}", said_by());
     // Nothing reaches it, and nobody is there to write to.
     let ran = alice.cli(&["send", "@bob/coder", "hello"]);
     assert_eq!(ran.code, 4, "{ran:?}");

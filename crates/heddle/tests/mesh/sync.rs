@@ -356,6 +356,9 @@ fn lf_17_lf_18_a_poisoned_op_stops_no_other_and_ten_refusals_pause_the_mesh() {
         "{retried:?}"
     );
     ann.cli(&["doctor", "--drop", &id]).ok();
+    let told = ann.cli(&["explain", &id]).stdout;
+    assert!(told.contains("writing the same key again"), "{told}");
+    assert!(!told.contains("under a new id"), "{told}");
     ann.cli(&["doctor", "--resume-sync", "team"]).ok();
     wait_until("the rest to arrive", || {
         value(&b, "meanwhile") == Some(json!(2))

@@ -59,7 +59,8 @@ pub use call::Called;
 pub use clock::ClockRow;
 pub use dump::DumpPage;
 pub use files::{
-    FileBytes, FileFilter, FileFind, FileRow, MissingBlob, NewContent, NewFile, Swept, WantedBlob,
+    FileBefore, FileBytes, FileFilter, FileFind, FileRow, MissingBlob, NewContent, NewFile, Swept,
+    WantedBlob,
 };
 pub(crate) use files::{mark_all_lost, miscounted, named_by_rows, note_all_anew};
 pub use recall::{MemoryFilter, MemoryMatch, MemoryRow};
@@ -71,12 +72,14 @@ pub use task::{
     HeldTask, NewTask, TaskDamage, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish,
 };
 pub use vectors::{
-    ModelRow, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery,
-    VectorRow,
+    ModelRow, Said as SaidOfModel, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove,
+    VectorQuery, VectorRow,
 };
 pub(crate) use vectors::{
-    VectorCache, are_kept, count_problems as vector_count_problems, is_named,
+    NAMELESS as NAMELESS_VECTOR, VectorCache, are_kept, count_problems as vector_count_problems,
+    identity_of as vector_model_of, is_named, make_table as make_vector_table,
+    name as name_vector_model, nameless as nameless_vector_models,
     place_problems as vector_place_problems, problems as vector_model_problems,
-    rename as rename_vector_table,
+    said as said_of_vector_models,
 };
 pub use warnings::{Loss, LossAbout, LossKind, LossSide, LostValue};

@@ -11,6 +11,7 @@ use ulid::Ulid;
 
 use super::mend::safe_name;
 use crate::backup::has_table;
+use crate::data::SaidOfModel;
 use crate::meshless::{Meshless, is_without_home, meshless, tables};
 
 /// What a home knows of its meshes beside its store: its settings and its keys.
@@ -32,6 +33,8 @@ pub struct RepairHints {
     /// What the mesh is called that every home has, and who its person is.
     pub home: MeshName,
     pub person: MemberName,
+    /// Models of vectors that the settings name.
+    pub models: Vec<SaidOfModel>,
 }
 
 /// Tables that a home fills by itself: a mesh that only they name holds nothing that anybody wrote.

@@ -94,6 +94,8 @@ pub struct Repaired {
     /// Rows that came over and could not be read all the same, by name: only the damaged file has them.
     pub unreadable: Vec<String>,
     pub rows: RepairedRows,
+    /// Models of vectors, by their fingerprints, of which nobody can say what they were called; their vectors are there.
+    pub nameless_models: Vec<String>,
     /// Why a start will not go on with the file all the same, in words.
     pub unmended: Vec<String>,
 }
@@ -205,6 +207,7 @@ fn repair_without(
             ..filled.rows
         },
         unreadable,
+        nameless_models: filled.nameless,
         unmended,
     }))
 }
@@ -396,6 +399,7 @@ struct Filled {
     tasks: RepairedTasks,
     unreadable: Vec<String>,
     rows: RepairedRows,
+    nameless: Vec<String>,
 }
 
 /// In one transaction, with the triggers away: a row that was `done` comes over as it is.
@@ -411,7 +415,7 @@ fn fill(
     for table in salvage::tables(&transaction)? {
         kept.push(salvage::carry(old, &transaction, &table)?);
     }
-    kept.extend(vectors::carry(old, &transaction)?);
+    let nameless = vectors::carry((old, &transaction), &mut kept, hints, now)?;
     let has_lost_meshes = kept
         .iter()
         .any(|kept| kept.table == "mesh" && !kept.is_whole());
@@ -456,6 +460,7 @@ fn fill(
         tasks,
         unreadable,
         rows,
+        nameless,
     })
 }
 

@@ -32,6 +32,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     step(23, "vector_digest", include_str!("v23_vector_digest.sql")),
     step(24, "vector_named", include_str!("v24_vector_named.sql")),
     step(25, "row_digest", include_str!("v25_row_digest.sql")),
+    step(26, "file_before", include_str!("v26_file_before.sql")),
 ];
 
 const fn step(version: u32, name: &'static str, sql: &'static str) -> Migration {

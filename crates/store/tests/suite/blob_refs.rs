@@ -76,6 +76,7 @@ async fn a_repair_counts_by_the_rows_and_finds_the_bytes_where_they_lie() {
             elsewhere: Vec::new(),
             home: MeshName::parse("home").unwrap(),
             person: MemberName::parse("tester").unwrap(),
+            models: Vec::new(),
         };
         repair(&fixture.path(), &blobs, &hints, NOW).unwrap();
         let wanted = want_lost_blobs(&fixture.path(), &blobs).unwrap();

@@ -57,6 +57,7 @@ fn mend(home: &Home) -> Option<Repaired> {
         elsewhere: Vec::new(),
         home: MeshName::parse("team").unwrap(),
         person: MemberName::parse("ann").unwrap(),
+        models: Vec::new(),
     };
     let blobs = heddle_store::Blobs::open(&home.folder.path().join("blobs")).unwrap();
     repair(&home.folder.path().join("data.db"), &blobs, &hints, NOW).unwrap()

@@ -10,6 +10,7 @@ pub(crate) fn hints() -> RepairHints {
         elsewhere: Vec::new(),
         home: MeshName::parse("home").unwrap(),
         person: MemberName::parse("tester").unwrap(),
+        models: Vec::new(),
     }
 }
 

@@ -85,6 +85,22 @@ pub struct FileView {
     pub content_base64: Option<String>,
     pub updated_at: String,
     pub stamp: StampView,
+    /// Somebody else's, read while the mesh is out of reach: its owner may have shared another since, or has.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stale: bool,
+    /// Up to when it is known to be what its owner shared last, where `stale`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
+    /// What its owner has shared in its place, whose bytes are not here: this is the last that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newer: Option<NewerFile>,
+}
+
+/// What stands under the path of a file that was read as it was before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewerFile {
+    pub id: String,
+    pub updated_at: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

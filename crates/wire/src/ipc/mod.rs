@@ -39,7 +39,7 @@ pub use explain::{
 };
 pub use file::{
     EVENT_FILE_SHARED, FileDeleteBody, FilePage, FileShareAnswer, FileShareBody, FileSharedEvent,
-    FileView, SweepAnswer, SweepBody,
+    FileView, NewerFile, SweepAnswer, SweepBody,
 };
 pub use grant::{PeerGrantBody, PeerGrantList, PeerGrantView};
 pub use inbox::{

@@ -121,6 +121,9 @@ pub struct RepairView {
     /// Changes of this home that were never sent and go out now, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sent: Vec<String>,
+    /// Models of vectors, by their fingerprints, of which nobody can say what they were called; their vectors are there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nameless_models: Vec<String>,
     /// Why the home does not start with the repaired file all the same, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmended: Vec<String>,

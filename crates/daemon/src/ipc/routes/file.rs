@@ -456,5 +456,8 @@ pub(super) fn view(mesh: &MeshState, row: &FileRow) -> FileView {
         content_base64: None,
         updated_at: row.updated_at.to_rfc3339(),
         stamp: stamp_view(&row.stamp, row.incarnation),
+        stale: false,
+        as_of: None,
+        newer: None,
     }
 }

@@ -4,25 +4,31 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::file::ContentHash;
 use heddle_core::limits::{FILE_FETCH_WAIT, FILE_JSON_BYTES_MAX};
-use heddle_store::{BlobError, BlobReader, FileBytes, FileFind, FileRow};
+use heddle_store::{BlobError, BlobReader, FileBefore, FileBytes, FileFind, FileRow};
 use heddle_wire::from_wire;
+use heddle_wire::ipc::NewerFile;
 use heddle_wire::problem::Problem;
-use http::HeaderMap;
-use http::header::ACCEPT;
+use http::header::{ACCEPT, HeaderName};
+use http::{HeaderMap, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::file::{file_id, file_path, scope_peer, unknown_file, view};
+use super::inbox::Freshness;
 use crate::files::{lost, read_problem, stream};
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 use crate::shared::store_problem;
+
+/// Of bytes alone that may not be the last: up to when they were.
+const STALE_AS_OF: HeaderName = HeaderName::from_static("heddle-stale-as-of");
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -48,39 +54,148 @@ pub(super) async fn get(State(ipc): State<Arc<Ipc>>, request: Request) -> Answer
     let query: GetQuery = body::query(&parts)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
     let asked = asked(&ipc, mesh, &query)?;
-    let mut row = find(&asked)
-        .await?
-        .ok_or_else(|| unknown_file(&asked.words))?;
+    let wants_raw = query.raw || accepts_bytes(&parts.headers);
+    let Some(mut row) = find(&asked).await? else {
+        // Asked for by the id that it had, it is that one and no other.
+        let before = match asked.find {
+            FileFind::Id(id) => {
+                let store = &ipc.shared.store;
+                store.file_before_by_id(mesh.mesh.mesh, id).await
+            }
+            FileFind::Path(..) => Ok(None),
+        };
+        let before = before.map_err(|error| store_problem(&error))?;
+        let before = before.ok_or_else(|| unknown_file(&asked.words))?;
+        return was(&asked, before, wants_raw).await;
+    };
     if row.bytes == FileBytes::Elsewhere {
         row = on_its_way(&asked, row).await?;
     }
-    let wants_raw = query.raw || accepts_bytes(&parts.headers);
-    match row.bytes {
-        FileBytes::Elsewhere => Err(elsewhere(mesh, &row).into()),
-        FileBytes::Inline => {
-            let bytes = inline(&asked, &row).await?;
-            if wants_raw {
-                return Ok(stream::raw(Body::from(bytes), row.size));
+    if row.bytes == FileBytes::Elsewhere {
+        let before = ipc.shared.store.file_before(mesh.mesh.mesh, &row).await;
+        let before = before.map_err(|error| store_problem(&error))?;
+        let problem = elsewhere(mesh, &row, before.as_ref());
+        return match before {
+            // An id means these bytes and no others; a path means the last that can be had (seed §14).
+            Some(before) if is_by_path(&asked) && !mesh.is_answering() => {
+                let was = was(&asked, before, wants_raw).await;
+                // What cannot be read of it is not the fault of who asks for the file.
+                was.map_err(|_| problem.into())
             }
-            ok(&with_bytes(mesh, &row, Some(bytes)))
+            _ => Err(problem.into()),
+        };
+    }
+    let fresh = Fresh::of(mesh, &row);
+    if row.bytes == FileBytes::Inline {
+        let bytes = inline(&asked, &row).await?;
+        return inline_answer(mesh, (&row, &fresh), bytes, wants_raw);
+    }
+    blob_answer(&asked, (&row, &fresh), wants_raw, async |row| {
+        blob(&asked, row).await
+    })
+    .await
+}
+
+/// How fresh what is read is (C29).
+#[derive(Default)]
+struct Fresh {
+    stale: bool,
+    as_of: Option<String>,
+    newer: Option<NewerFile>,
+}
+
+impl Fresh {
+    /// One's own is what one shared last; somebody else's only as far as the mesh is heard.
+    fn of(mesh: &MeshState, row: &FileRow) -> Self {
+        let own = format!("{}/", mesh.mesh.member);
+        if row.stamp.peer.as_str().starts_with(&own) {
+            return Self::default();
         }
-        FileBytes::Blob => {
-            let place = Arc::clone(&ipc.load.files).try_acquire_owned();
-            let place = place.map_err(|_| stream::no_place())?;
-            if wants_raw {
-                let reader = blob(&asked, &row).await?;
-                return Ok(stream::answer(reader, place));
-            }
-            // A person who looks at a large file by mistake gets its name, not its bytes.
-            if row.size > FILE_JSON_BYTES_MAX {
-                return ok(&with_bytes(mesh, &row, None));
-            }
-            let reader = blob(&asked, &row).await?;
-            let bytes = stream::whole(reader).await;
-            let bytes = bytes.map_err(|error| read_problem(&error))?;
-            ok(&with_bytes(mesh, &row, Some(bytes)))
+        let Freshness { stale, as_of } = Freshness::of(mesh);
+        Self {
+            stale,
+            as_of,
+            newer: None,
         }
     }
+
+    fn before(before: &FileBefore) -> Self {
+        let newer_at = before.newer_at.to_rfc3339();
+        Self {
+            stale: true,
+            as_of: Some(newer_at.clone()),
+            newer: Some(NewerFile {
+                id: before.newer.to_string(),
+                updated_at: newer_at,
+            }),
+        }
+    }
+
+    fn mark(&self, mut answer: Response) -> Response {
+        if self.stale {
+            let as_of = self.as_of.as_deref().unwrap_or("unknown");
+            let as_of = HeaderValue::from_str(as_of);
+            let unknown = HeaderValue::from_static("unknown");
+            let headers = answer.headers_mut();
+            headers.insert(STALE_AS_OF, as_of.unwrap_or(unknown));
+        }
+        answer
+    }
+}
+
+fn is_by_path(asked: &Asked<'_>) -> bool {
+    matches!(asked.find, FileFind::Path(..))
+}
+
+/// A file as it was before its owner shared it anew.
+async fn was(asked: &Asked<'_>, before: FileBefore, wants_raw: bool) -> Answered {
+    let fresh = Fresh::before(&before);
+    let row = &before.row;
+    match before.content {
+        Some(bytes) => inline_answer(asked.mesh, (row, &fresh), bytes, wants_raw),
+        None => {
+            let blobs = &asked.ipc.shared.blobs;
+            blob_answer(asked, (row, &fresh), wants_raw, async |row| {
+                let reader = stream::verified(blobs, row).await;
+                reader.map_err(|error| read_problem(&error))
+            })
+            .await
+        }
+    }
+}
+
+fn inline_answer(
+    mesh: &MeshState,
+    of: (&FileRow, &Fresh),
+    bytes: Vec<u8>,
+    wants_raw: bool,
+) -> Answered {
+    if wants_raw {
+        return Ok(of.1.mark(stream::raw(Body::from(bytes), of.0.size)));
+    }
+    ok(&with_bytes(mesh, of, Some(bytes)))
+}
+
+async fn blob_answer(
+    asked: &Asked<'_>,
+    of: (&FileRow, &Fresh),
+    wants_raw: bool,
+    open: impl AsyncFnOnce(&FileRow) -> Result<BlobReader, Problem>,
+) -> Answered {
+    let place = Arc::clone(&asked.ipc.load.files).try_acquire_owned();
+    let place = place.map_err(|_| stream::no_place())?;
+    if wants_raw {
+        let reader = open(of.0).await?;
+        return Ok(of.1.mark(stream::answer(reader, place)));
+    }
+    // A person who looks at a large file by mistake gets its name, not its bytes.
+    if of.0.size > FILE_JSON_BYTES_MAX {
+        return ok(&with_bytes(asked.mesh, of, None));
+    }
+    let reader = open(of.0).await?;
+    let bytes = stream::whole(reader).await;
+    let bytes = bytes.map_err(|error| read_problem(&error))?;
+    ok(&with_bytes(asked.mesh, of, Some(bytes)))
 }
 
 fn asked<'a>(ipc: &'a Ipc, mesh: &'a MeshState, query: &GetQuery) -> Result<Asked<'a>, Problem> {
@@ -173,7 +288,7 @@ async fn blob(asked: &Asked<'_>, row: &FileRow) -> Result<BlobReader, Problem> {
                 fetched_again(asked, row, &error).await
             }
             // Lost a moment ago, and wanted since.
-            Some(again) if again.hash == row.hash => Err(elsewhere(asked.mesh, &again)),
+            Some(again) if again.hash == row.hash => Err(elsewhere(asked.mesh, &again, None)),
             // Deleted between the two looks.
             _ => Err(unknown_file(&asked.words)),
         },
@@ -198,7 +313,7 @@ async fn fetched_again(
     };
     let row = on_its_way(asked, wanted).await?;
     if row.bytes != FileBytes::Blob {
-        return Err(elsewhere(asked.mesh, &row));
+        return Err(elsewhere(asked.mesh, &row, None));
     }
     let reader = stream::verified(&shared.blobs, &row).await;
     reader.map_err(|error| read_problem(&error))
@@ -206,15 +321,18 @@ async fn fetched_again(
 
 fn with_bytes(
     mesh: &MeshState,
-    row: &FileRow,
+    (row, fresh): (&FileRow, &Fresh),
     bytes: Option<Vec<u8>>,
 ) -> heddle_wire::ipc::FileView {
     let mut view = view(mesh, row);
     view.content_base64 = bytes.map(|bytes| STANDARD.encode(bytes));
+    view.stale = fresh.stale;
+    view.as_of.clone_from(&fresh.as_of);
+    view.newer.clone_from(&fresh.newer);
     view
 }
 
-fn elsewhere(mesh: &MeshState, row: &FileRow) -> Problem {
+fn elsewhere(mesh: &MeshState, row: &FileRow, before: Option<&FileBefore>) -> Problem {
     let view = view(mesh, row);
     let so_far = match mesh.fetch.have(row.hash) {
         Some(have) => format!("; {have} of them have come so far, and the rest is on its way"),
@@ -224,7 +342,13 @@ fn elsewhere(mesh: &MeshState, row: &FileRow) -> Problem {
         "{:?} was shared by {}, and its {} bytes are not on this machine{so_far}",
         view.path, view.peer, view.size
     );
-    Problem::new(ErrorCode::FileElsewhere, detail)
+    let problem = match before {
+        Some(before) => Problem::new(ErrorCode::FileElsewhere, detail)
+            .with("before", before.row.id().to_string())
+            .next("It is fetched as soon as somebody who has it is connected: try again then. What it was before is here, under the id `before`."),
+        None => Problem::new(ErrorCode::FileElsewhere, detail),
+    };
+    problem
         .with("id", view.id)
         .with("path", view.path)
         .with("peer", view.peer)

@@ -63,6 +63,8 @@ pub(super) async fn info(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         Err(problem) => return Err(problem.into()),
     };
     let own = mesh.mesh.member;
+    let gone = entries.iter().filter(|entry| entry.revoked_at.is_some());
+    mesh.note_past(gone.map(|entry| (entry.member, entry.name.clone())));
     let members: Vec<MeshMember> = entries.iter().map(|entry| member(entry, own)).collect();
     let mine = members.iter().find(|member| member.own);
     let view = view(mesh);

@@ -20,12 +20,12 @@ use heddle_wire::problem::Problem;
 use serde_json::json;
 
 use super::data::data_key;
-use super::vector::{cursor, cursor_of, models};
+use super::vector::{called, cursor, cursor_of};
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 use crate::shared::store_problem;
-use crate::vectors::{Maker, ModelRef};
+use crate::vectors::Maker;
 
 /// A step ends after this, so that its caller can show how far it has come, and say so if there is no further answer.
 const STEP: Duration = Duration::from_secs(1);
@@ -40,10 +40,11 @@ pub(super) async fn step(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
     let maker = ipc.shared.embedder.maker(Some(&body.to))?;
     let target = ipc.shared.embedder.identity(maker).await?;
+    let (store, left_out) = ipc.shared.store.leniently();
     let from = match &body.from {
         None => None,
         Some(from) => {
-            let found = ModelRef::parse(from)?.among(&models(&ipc).await?)?;
+            let found = called((&store, mesh.mesh.mesh), from).await?;
             Some(found.ok_or_else(|| {
                 from_wire::invalid("there are no vectors of the model to move from")
                     .next("`heddle vector list --json` shows the models.")
@@ -64,7 +65,6 @@ pub(super) async fn step(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         limit: VECTOR_MOVES_MAX,
         bytes_max: CONTENT_BYTES_MAX,
     };
-    let (store, left_out) = ipc.shared.store.leniently();
     let found = store.list_vectors(filter).await;
     let (rows, more) = found.map_err(|error| store_problem(&error))?;
     let mut step = Step {

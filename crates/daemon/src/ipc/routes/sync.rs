@@ -344,7 +344,7 @@ pub(super) async fn drop_op(State(ipc): State<Arc<Ipc>>, request: Request) -> An
                 "it is never sent: this home keeps the change, the others do not get it; write the same key again to share it"
             }
             Dropped::Incoming => {
-                "it is never applied: the others have the change, this home does not get it"
+                "it is never applied in this home; others have the change if they could take it"
             }
         };
         mesh.sync.wake();

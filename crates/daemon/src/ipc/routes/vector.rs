@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use heddle_core::data::{DataError, DataKey, DataValue};
+use heddle_core::data::{DataError, DataValue};
+use heddle_core::ids::MeshId;
 use heddle_core::limits::{RESPONSE_BYTES_MAX, VECTOR_HITS_DEFAULT, VECTOR_HITS_MAX};
 use heddle_core::op::{NewVector, VectorContent};
 use heddle_core::vector::{Embedding, ModelFingerprint, ModelIdentity, Scan};
-use heddle_store::{Applied, ModelRow, VectorCursor, VectorFilter, VectorQuery, VectorRow};
+use heddle_store::{Applied, ModelRow, Store, VectorCursor, VectorFilter, VectorQuery, VectorRow};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
     VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody, VectorStoreBody, VectorView,
@@ -105,7 +106,18 @@ pub(super) async fn delete(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let id = change.key(&json!({"key": key.as_str(), "model": body.model}))?;
     let model = match &body.model {
         None => Ok(None),
-        Some(model) => meant(&ipc, model, &key).await,
+        Some(model) => {
+            let mesh = ipc.shared.mesh(body.mesh.as_deref())?.mesh.mesh;
+            let (store, left_out) = ipc.shared.store.leniently();
+            let found = called((&store, mesh), model).await;
+            ipc.shared.unreadable.left_out(&left_out);
+            // Where no vector is of it, none is under this key.
+            found.and_then(|found| {
+                found
+                    .map(Some)
+                    .ok_or_else(|| super::data::unknown_key(&key))
+            })
+        }
     };
     let applied = match model {
         Ok(model) => ipc.shared.store.delete_vector(id, key.clone(), model).await,
@@ -115,10 +127,20 @@ pub(super) async fn delete(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     ok(&change.answer(&key, applied)?)
 }
 
-/// The one model whose vector goes. Where no vector is of it, none is under this key.
-async fn meant(ipc: &Ipc, model: &str, key: &DataKey) -> Result<Option<ModelFingerprint>, Problem> {
-    let found = ModelRef::parse(model)?.among(&models(ipc).await?)?;
-    found.map(Some).ok_or_else(|| super::data::unknown_key(key))
+/// The model that has vectors in the mesh and is called so, or has this fingerprint: that one needs no row that can be read.
+pub(super) async fn called(
+    (store, mesh): (&Store, MeshId),
+    model: &str,
+) -> Result<Option<ModelFingerprint>, Problem> {
+    let found = ModelRef::parse(model)?.among(&models(store).await?)?;
+    if found.is_some() {
+        return Ok(found);
+    }
+    let Ok(print) = model.parse::<ModelFingerprint>() else {
+        return Ok(None);
+    };
+    let has = store.has_vectors_of(mesh, print).await;
+    Ok(has.map_err(|error| store_problem(&error))?.then_some(print))
 }
 
 pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -132,13 +154,14 @@ pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         return Err(from_wire::invalid(why).into());
     }
     let embedder = &ipc.shared.embedder;
+    let (store, left_out) = ipc.shared.store.leniently();
     let model = body.model.as_deref();
     let (identity, embedding) = match (&body.query, &body.embedding) {
         (Some(text), None) => embedder.embed(embedder.maker(model)?, text).await?,
         (None, Some(numbers)) => {
             let embedding = embedding(numbers)?;
             let identity = embedder.given(model, embedding.dim())?;
-            check_length(&models(&ipc).await?, &identity)?;
+            check_length(&models(&store).await?, &identity)?;
             (identity, embedding)
         }
         _ => {
@@ -159,12 +182,11 @@ pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         limit,
     };
     let began = ipc.shared.clock.mono();
-    let (store, left_out) = ipc.shared.store.leniently();
     let hits = store.search_vectors(query).await;
     let hits = hits.map_err(|error| store_problem(&error))?;
     let took = ipc.shared.clock.mono().saturating_sub(began);
     metrics::histogram!("heddle_vector_search_seconds").record(took.as_secs_f64());
-    note_read(&ipc, &identity).await?;
+    note_read((&ipc, &store), &identity, !hits.is_empty()).await?;
     let under_other_models = if hits.len() < limit {
         let counts = store.count_vectors(mesh.mesh.mesh, String::new()).await;
         let counts = counts.map_err(|error| store_problem(&error))?;
@@ -188,23 +210,28 @@ pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     })
 }
 
-/// A model that was left stays as long as somebody asks for it.
-async fn note_read(ipc: &Ipc, identity: &ModelIdentity) -> Result<(), Problem> {
-    let models = models(ipc).await?;
-    let mut models = models.iter().filter(|model| model.left_at.is_some());
-    if models.any(|model| model.identity == *identity) {
-        let now = ipc.shared.clock.wall();
-        let noted = ipc
-            .shared
-            .store
-            .note_vector_read(identity.fingerprint(), now);
-        noted.await.map_err(|error| store_problem(&error))?;
-    }
-    Ok(())
+/// A model that was left stays as long as somebody asks for it; one whose row was lost is called by whoever finds something.
+async fn note_read(
+    (ipc, store): (&Ipc, &Store),
+    identity: &ModelIdentity,
+    is_found: bool,
+) -> Result<(), Problem> {
+    let models = models(store).await?;
+    let known = models.iter().find(|model| model.identity == *identity);
+    let now = ipc.shared.clock.wall();
+    let noted = match known {
+        Some(model) if model.left_at.is_some() => {
+            store.note_vector_read(identity.fingerprint(), now).await
+        }
+        None if is_found => store.know_vector_model(identity.clone(), now).await,
+        _ => return Ok(()),
+    };
+    noted.map_err(|error| store_problem(&error))
 }
 
-pub(super) async fn models(ipc: &Ipc) -> Result<Vec<ModelRow>, Problem> {
-    let models = ipc.shared.store.vector_models().await;
+/// Those that can be read; the others are noted by the lenient store that is asked.
+async fn models(store: &Store) -> Result<Vec<ModelRow>, Problem> {
+    let models = store.vector_models().await;
     models.map_err(|error| store_problem(&error))
 }
 
@@ -222,7 +249,7 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     let query: ListQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
     warnings::hears(mesh, &agent(&ipc, query.agent.as_deref())?);
-    let models = models(&ipc).await?;
+    let (store, left_out) = ipc.shared.store.leniently();
     let mut filter = VectorFilter {
         mesh: mesh.mesh.mesh,
         model: None,
@@ -234,18 +261,18 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         bytes_max: CONTENT_BYTES_MAX,
     };
     if let Some(model) = &query.model {
-        filter.model = ModelRef::parse(model)?.among(&models)?;
+        filter.model = called((&store, filter.mesh), model).await?;
         if filter.model.is_none() {
             let items = Vec::new();
             return ok(&VectorPage {
                 items,
                 cursor: None,
                 warnings: Vec::new(),
-                left_out: Vec::new(),
+                left_out: ipc.shared.unreadable.left_out(&left_out),
             });
         }
     }
-    let (store, left_out) = ipc.shared.store.leniently();
+    let models = models(&store).await?;
     let found = store.list_vectors(filter).await;
     let (rows, more) = found.map_err(|error| store_problem(&error))?;
     let name = |row: &VectorRow| name(&models, row.model);

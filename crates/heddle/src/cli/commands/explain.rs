@@ -313,6 +313,9 @@ fn next(story: &ExplainView) -> Option<(String, &OutboxRow)> {
             "`heddle daemon outbox requeue --id {} --auto` sends it again under a fresh id, unless its broker has it",
             quoted(&story.id)
         )),
+        "aborted" if story.kind == "op" => Some(
+            "this home keeps the change and the others do not get it; writing the same key again shares it".to_owned(),
+        ),
         "aborted" => {
             let Some(newest) = newest(story) else {
                 let words = "send it anew under a new id, if it is still wanted; this one stays taken";

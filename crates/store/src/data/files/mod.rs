@@ -3,6 +3,7 @@
 //! A file's bytes stand in its row when they are few; else the row names a blob, which was synced
 //! before (LF-29). How many rows name a blob is counted by the schema's triggers (LF-26, C22).
 
+mod before;
 mod blobs;
 mod fetch;
 mod look;
@@ -17,6 +18,7 @@ use heddle_core::op::{DataOp, FileChange, OpBody};
 use rusqlite::{Connection, Row, params};
 use serde_json::json;
 
+pub use before::FileBefore;
 pub use blobs::WantedBlob;
 pub use fetch::MissingBlob;
 pub use look::{FileBytes, FileFilter, FileFind, FileRow};
@@ -26,6 +28,7 @@ pub use sweep::Swept;
 
 #[cfg(test)]
 pub(crate) use {
+    before::{BEFORE as FILE_BEFORE, BEFORE_BY_OP, IS_BEFORE},
     blobs::{ARRIVED, WANTED},
     fetch::{IS_WANTED, MISSING, SHARED_IN},
     look::{BY_OP, BY_PATH, CONTENT, LIST, PLACE_OF},

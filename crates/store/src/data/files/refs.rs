@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::blobs::Blobs;
 use crate::cells::{Cells, count_cell};
+use crate::data::files::before;
 use crate::data::files::blobs::is_here;
 use crate::data::seal::{FILES, file_head};
 use crate::error::StoreError;
@@ -63,6 +64,9 @@ pub(super) fn is_nobodys(connection: &Connection, hash: ContentHash) -> Result<b
     let noted = noted(connection, hash)?.map_or(0, |noted| noted.count);
     let naming = naming(connection, hash)?;
     if naming.count == 0 {
+        if before::is_before(connection, hash)? {
+            return Ok(false);
+        }
         // A count without rows may be that of a row which is not what was written; a repair counts anew.
         return Ok(noted == 0);
     }

@@ -17,6 +17,9 @@ pub(crate) const BACKFILL: &str = concat!(
     " FROM vector_metadata WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3"
 );
 
+/// Of a vector that can be read, but not said to others: the row of its model is lost.
+pub(crate) const NAMELESS: &str = "its model is missing";
+
 pub(crate) fn backfill(
     connection: &Connection,
     place: i64,
@@ -31,7 +34,7 @@ pub(crate) fn backfill(
     let metadata = DataValue::kept(cells.get()?).map_err(|error| cells.bad(error))?;
     let content = VectorContent::new(cells.get()?).map_err(|error| cells.bad(error))?;
     let known = models::known(connection, model)?;
-    let known = known.ok_or_else(|| cells.bad("its model is missing"))?;
+    let known = known.ok_or_else(|| cells.bad(NAMELESS))?;
     let embedding = numbers::of(connection, place, model)?;
     let new = NewVector::new(known.identity, embedding, content, metadata);
     let new = Box::new(new.map_err(|error| cells.bad(error))?);

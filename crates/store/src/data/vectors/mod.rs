@@ -13,18 +13,21 @@ mod list;
 mod models;
 mod numbers;
 mod place;
+mod proof;
 mod rows;
 mod search;
 
-pub(crate) use backfill::{BACKFILL, backfill};
+pub(crate) use backfill::{BACKFILL, NAMELESS, backfill};
 pub(crate) use cache::VectorCache;
 pub use change::VectorMove;
 pub(crate) use change::take;
 pub use list::{VectorCount, VectorCursor, VectorFilter};
 pub use models::ModelRow;
-pub(crate) use models::{count_problems, problems, rename};
+pub(crate) use models::{count_problems, make_table, name, nameless, problems, said};
 pub(crate) use numbers::{are_kept, is_named};
 pub(crate) use place::problems as place_problems;
+pub use proof::Said;
+pub(crate) use proof::identity_of;
 pub use search::{VectorHit, VectorQuery, VectorRow};
 
 #[cfg(test)]
@@ -34,7 +37,9 @@ pub(crate) mod sql {
     pub(crate) use super::dump::DUMP;
     pub(crate) use super::labels::{ALL_LABELS, LABELS};
     pub(crate) use super::list::LIST;
-    pub(crate) use super::models::{COME_BACK, LEAVE, MODEL, MODELS, NOTE_READ, REGISTER};
+    pub(crate) use super::models::{
+        COME_BACK, HAS_LIVE_HERE, LEAVE, MODEL, MODELS, NOTE_READ, REGISTER,
+    };
     pub(crate) use super::rows::{COUNT_CHANGE, STAMP};
     pub(crate) use super::search::{BY_PLACE, HAS_ROWS, HEAD};
 }

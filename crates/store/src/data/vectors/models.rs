@@ -4,14 +4,16 @@
 //! identity, and a row that says otherwise is an error before any SQL is made of it.
 
 use heddle_core::clock::WallMs;
+use heddle_core::ids::MeshId;
 use heddle_core::limits::VECTOR_GRACE;
 use heddle_core::vector::{ModelFingerprint, ModelIdentity, QUANTIZATION};
 use rusqlite::{Connection, params};
 
-use crate::backup::has_table;
+use super::proof::Said;
 use crate::cells::{Cells, count_cell};
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::unreadable::LeftOut;
 
 /// Vectors that one chunk of a table holds: a fresh table takes the space of one chunk at once.
 const CHUNK_ROWS: usize = 64;
@@ -43,6 +45,15 @@ pub(crate) const REGISTER: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
     ON CONFLICT (id) DO NOTHING";
 
+/// What else the row holds stays.
+const NAME: &str = "
+    INSERT INTO vector_models (id, provider, model, model_version, dim, quantization, vec_table,
+        created_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+    ON CONFLICT (id) DO UPDATE SET provider = excluded.provider, model = excluded.model,
+        model_version = excluded.model_version, dim = excluded.dim,
+        quantization = excluded.quantization, vec_table = excluded.vec_table";
+
 pub(crate) const LEAVE: &str =
     "UPDATE vector_models SET left_at = ?2 WHERE id = ?1 AND left_at IS NULL";
 
@@ -54,10 +65,61 @@ pub(crate) const NOTE_READ: &str = "UPDATE vector_models SET read_at = ?2 WHERE 
 pub(crate) const HAS_LIVE: &str =
     "SELECT 1 FROM vector_metadata WHERE model_id = ?1 AND tombstone = 0 LIMIT 1";
 
+pub(crate) const HAS_LIVE_HERE: &str = "
+    SELECT 1 FROM vector_metadata INDEXED BY vector_by_change
+    WHERE mesh_id = ?1 AND model_id = ?2 AND tombstone = 0 LIMIT 1";
+
+const HAS_TABLE: &str = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1";
+
 impl Store {
-    /// The models that have or had vectors here.
+    /// The models that have or had vectors here. A lenient store names a row that does not agree with itself, and goes on.
     pub async fn vector_models(&self) -> Result<Vec<ModelRow>, StoreError> {
-        self.read(all).await
+        let left_out = self.left_out.clone();
+        self.read(move |connection| {
+            let mut models = Vec::new();
+            each(connection, |id, model| match (model, &left_out) {
+                (Err(StoreError::Corrupt(_)), Some(left_out)) => {
+                    note(left_out, id);
+                    Ok(())
+                }
+                (model, _) => {
+                    models.extend(model?);
+                    Ok(())
+                }
+            })?;
+            Ok(models)
+        })
+        .await
+    }
+
+    /// Whether there are vectors of this model in the mesh, whatever is known of the model.
+    pub async fn has_vectors_of(
+        &self,
+        mesh: MeshId,
+        model: ModelFingerprint,
+    ) -> Result<bool, StoreError> {
+        self.read_few(move |connection| has_live_here(connection, mesh, model))
+            .await
+    }
+
+    /// Puts the row of a model back that was lost while its vectors stayed.
+    pub async fn know_vector_model(
+        &self,
+        model: ModelIdentity,
+        now: WallMs,
+    ) -> Result<(), StoreError> {
+        self.write(move |connection| {
+            if known(connection, model.fingerprint())?.is_none() {
+                register(connection, &model, now)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Models that have vectors here and whose row is gone, in words; none where all is well.
+    pub async fn nameless_models(&self) -> Result<Vec<String>, StoreError> {
+        self.read(|connection| Ok(nameless(connection)?)).await
     }
 
     /// Somebody searched a model that is being left: its grace begins anew.
@@ -78,8 +140,19 @@ impl Store {
     /// during the grace period. How many.
     pub async fn drop_left_vector_tables(&self, now: WallMs) -> Result<usize, StoreError> {
         self.write(move |connection| {
+            let mut models = Vec::new();
+            each(connection, |id, model| {
+                match model {
+                    // Its table stays, as it is.
+                    Err(StoreError::Corrupt(why)) => {
+                        tracing::warn!(id, why, "the row of a model cannot be right");
+                    }
+                    model => models.extend(model?),
+                }
+                Ok(())
+            })?;
             let mut dropped = 0;
-            for model in all(connection)? {
+            for model in models {
                 if is_over(&model, now) && !has_live(connection, &model)? {
                     connection.execute_batch(&format!("DROP TABLE IF EXISTS {}", model.table()))?;
                     let id = model.identity.fingerprint().to_string();
@@ -109,14 +182,26 @@ fn has_live(connection: &Connection, model: &ModelRow) -> Result<bool, StoreErro
     Ok(connection.prepare_cached(HAS_LIVE)?.exists([id])?)
 }
 
-fn all(connection: &Connection) -> Result<Vec<ModelRow>, StoreError> {
+/// The row of every model, or what is wrong with it, in order of their ids.
+fn each(
+    connection: &Connection,
+    mut take: impl FnMut(&str, Result<Option<ModelRow>, StoreError>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     let mut statement = connection.prepare_cached(MODELS)?;
     let ids = statement.query_map([], |row| row.get::<_, String>(0))?;
-    let mut models = Vec::new();
     for id in ids {
-        models.extend(by_id(connection, &id?)?);
+        let id = id?;
+        take(&id, by_id(connection, &id))?;
     }
-    Ok(models)
+    Ok(())
+}
+
+/// A forged id may be anything: nobody needs to read it.
+fn note(left_out: &LeftOut, id: &str) {
+    let name = id
+        .parse::<ModelFingerprint>()
+        .map_or_else(|_| "?".to_owned(), |print| print.to_string());
+    left_out.note("vector_models", name.as_bytes());
 }
 
 /// What is wrong with the rows of models, in words.
@@ -125,15 +210,67 @@ pub(crate) fn problems(connection: &Connection) -> rusqlite::Result<Vec<String>>
     let ids = statement.query_map([], |row| row.get::<_, String>(0))?;
     let mut found = Vec::new();
     for id in ids {
-        match by_id(connection, &id?) {
-            Ok(Some(model)) if !has_table(connection, &model.table())? => found.push(format!(
-                "vector_models: {}, the table of a model, is missing",
-                model.table()
-            )),
-            Ok(_) => {}
+        let looked = by_id(connection, &id?).and_then(|model| match model {
+            Some(model) => there(connection, &model),
+            None => Ok(()),
+        });
+        match looked {
+            Ok(()) => {}
             Err(StoreError::Corrupt(why)) => found.push(why),
             Err(StoreError::Sqlite(error)) => return Err(error),
             Err(other) => found.push(other.to_string()),
+        }
+    }
+    Ok(found)
+}
+
+/// An error where the table of a model is gone.
+pub(super) fn there(connection: &Connection, model: &ModelRow) -> Result<(), StoreError> {
+    let table = model.table();
+    if has_table(connection, &table)? {
+        return Ok(());
+    }
+    Err(StoreError::Corrupt(format!(
+        "vector_models: {table}, the table of a model, is missing, and the numbers of its vectors with it"
+    )))
+}
+
+pub(super) fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
+    connection.prepare_cached(HAS_TABLE)?.exists([name])
+}
+
+pub(super) fn has_live_here(
+    connection: &Connection,
+    mesh: MeshId,
+    model: ModelFingerprint,
+) -> Result<bool, StoreError> {
+    let mut statement = connection.prepare_cached(HAS_LIVE_HERE)?;
+    Ok(statement.exists(params![mesh.0.to_bytes(), model.to_string()])?)
+}
+
+// By the index, but for models without a row.
+const NAMELESS: &str = "
+    SELECT model_id FROM (SELECT DISTINCT model_id FROM vector_metadata INDEXED BY vector_by_change) AS of
+    WHERE NOT EXISTS (SELECT 1 FROM vector_models WHERE vector_models.id = of.model_id)
+        AND EXISTS (SELECT 1 FROM vector_metadata AS live
+            WHERE live.model_id = of.model_id AND live.tombstone = 0)";
+
+/// Models that have vectors here and whose row is gone, in words.
+pub(crate) fn nameless(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare(NAMELESS)?;
+    let mut rows = statement.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let id = row.get_ref(0)?.as_bytes().unwrap_or_default();
+        // A changed cell of one vector is told of with that vector.
+        let print = std::str::from_utf8(id).ok();
+        let print = print.and_then(|id| id.parse::<ModelFingerprint>().ok());
+        if let Some(print) = print
+            && has_table(connection, &print.table())?
+        {
+            found.push(format!(
+                "vector_models: the row of model {print}, which has vectors here, is gone, and with it what the model is called"
+            ));
         }
     }
     Ok(found)
@@ -163,26 +300,67 @@ pub(crate) fn count_problems(connection: &Connection) -> rusqlite::Result<Vec<St
     Ok(found)
 }
 
-/// Gives a model the name of its own table back; false where the row says of no model which it is.
-pub(crate) fn rename(connection: &Connection, id: &str) -> rusqlite::Result<bool> {
-    let sql =
-        "SELECT provider, model, model_version, dim, quantization FROM vector_models WHERE id = ?1";
-    let identity = connection.query_row(sql, [id], |row| {
-        let (provider, model): (String, String) = (row.get(0)?, row.get(1)?);
-        let (version, dim): (String, i64) = (row.get(2)?, row.get(3)?);
-        let quantization: String = row.get(4)?;
-        let dim = usize::try_from(dim).unwrap_or(0);
-        Ok(ModelIdentity::new(&provider, &model, &version, dim, &quantization).ok())
-    })?;
-    let Some(derived) = identity.map(|identity| identity.fingerprint()) else {
-        return Ok(false);
+/// What the rows of models say, as far as anything of them can be read; each with its id.
+pub(crate) fn said(connection: &Connection) -> Vec<(String, Said)> {
+    let mut found = Vec::new();
+    let sql = "SELECT id, provider, model, model_version, dim FROM vector_models";
+    let Ok(mut statement) = connection.prepare(sql) else {
+        return found;
     };
-    if derived.to_string() != id {
-        return Ok(false);
+    let Ok(mut rows) = statement.query([]) else {
+        return found;
+    };
+    // A damaged file may end them anywhere.
+    while let Ok(Some(row)) = rows.next() {
+        let bytes = |at: usize| {
+            let cell = row.get_ref(at).ok();
+            let bytes = cell.and_then(|cell| cell.as_bytes().ok());
+            bytes.unwrap_or_default().to_vec()
+        };
+        let id = String::from_utf8_lossy(&bytes(0)).into_owned();
+        let dim = row.get::<_, i64>(4).ok();
+        let dim = dim.and_then(|dim| usize::try_from(dim).ok());
+        let texts = [bytes(1), bytes(2), bytes(3)];
+        found.push((id, Said { texts, dim }));
     }
-    let set = "UPDATE vector_models SET vec_table = ?2 WHERE id = ?1";
-    connection.execute(set, [id, &derived.table()])?;
-    Ok(true)
+    found
+}
+
+/// Says of a model which one it is, in whatever row it has. For a file that is being put together anew.
+pub(crate) fn name(
+    connection: &Connection,
+    model: &ModelIdentity,
+    now: WallMs,
+) -> rusqlite::Result<()> {
+    let id = model.fingerprint();
+    let dim = i64::try_from(model.dim()).unwrap_or(i64::MAX);
+    connection.execute(
+        NAME,
+        params![
+            id.to_string(),
+            model.provider(),
+            model.model(),
+            model.version(),
+            dim,
+            QUANTIZATION,
+            id.table(),
+            now.0
+        ],
+    )?;
+    Ok(())
+}
+
+/// The table of a model.
+pub(crate) fn make_table(
+    connection: &Connection,
+    model: ModelFingerprint,
+    dim: usize,
+) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!(
+        "CREATE VIRTUAL TABLE IF NOT EXISTS {} USING vec0 (
+            embedding float[{dim}] distance_metric=cosine, chunk_size={CHUNK_ROWS})",
+        model.table(),
+    ))
 }
 
 /// The model, if it has vectors here. A row that does not agree with itself is an error.
@@ -230,6 +408,36 @@ pub(super) fn ensure(
     now: WallMs,
 ) -> Result<ModelRow, StoreError> {
     let id = identity.fingerprint();
+    let is_new = register(connection, identity, now)?;
+    let Some(model) = known(connection, id)? else {
+        return Err(StoreError::Corrupt(format!("model {id} cannot be kept")));
+    };
+    if model.identity != *identity {
+        let why = format!("two models have the fingerprint {id}");
+        return Err(StoreError::Corrupt(why));
+    }
+    if !is_new {
+        there(connection, &model)?;
+        return Ok(model);
+    }
+    make_table(connection, id, identity.dim()).map_err(|error| {
+        // The extension hands SQLite's code on as words.
+        if error.to_string().contains("database or disk is full") {
+            StoreError::DiskFull
+        } else {
+            error.into()
+        }
+    })?;
+    Ok(model)
+}
+
+/// False where the model has a row.
+fn register(
+    connection: &Connection,
+    identity: &ModelIdentity,
+    now: WallMs,
+) -> Result<bool, StoreError> {
+    let id = identity.fingerprint();
     let made = connection.prepare_cached(REGISTER)?.execute(params![
         id.to_string(),
         identity.provider(),
@@ -240,30 +448,7 @@ pub(super) fn ensure(
         id.table(),
         now.0,
     ])?;
-    let Some(model) = known(connection, id)? else {
-        return Err(StoreError::Corrupt(format!("model {id} cannot be kept")));
-    };
-    if model.identity != *identity {
-        let why = format!("two models have the fingerprint {id}");
-        return Err(StoreError::Corrupt(why));
-    }
-    if made == 1 {
-        let made = connection.execute_batch(&format!(
-            "CREATE VIRTUAL TABLE IF NOT EXISTS {} USING vec0 (
-                embedding float[{}] distance_metric=cosine, chunk_size={CHUNK_ROWS})",
-            model.table(),
-            identity.dim()
-        ));
-        made.map_err(|error| {
-            // The extension hands SQLite's code on as words.
-            if error.to_string().contains("database or disk is full") {
-                StoreError::DiskFull
-            } else {
-                error.into()
-            }
-        })?;
-    }
-    Ok(model)
+    Ok(made == 1)
 }
 
 /// Its vectors are being moved to another model.

@@ -115,10 +115,10 @@ pub(super) fn of(
     model: ModelFingerprint,
 ) -> Result<Embedding, StoreError> {
     let corrupt = |why: String| StoreError::Corrupt(format!("vector {place}: {why}"));
-    let known = models::known(connection, model)?;
-    let known = known.ok_or_else(|| corrupt(format!("model {model} is missing")))?;
-    // It was checked when it was read that the name is the model's own: what cannot be prepared is a table that is gone.
-    let mut statement = match connection.prepare_cached(&select(&known.table(), true)) {
+    // Where its row is lost, the fingerprint says which table it is.
+    models::known(connection, model)?;
+    // What cannot be prepared is a table that is gone.
+    let mut statement = match connection.prepare_cached(&select(&model.table(), true)) {
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown) => {
             return Err(corrupt(error.to_string()));
         }

@@ -174,9 +174,17 @@ impl<'q> Asked<'q> {
         (query, left_out): (&'q VectorQuery, Option<&'q LeftOut>),
     ) -> Result<Option<Self>, StoreError> {
         let id = query.model.fingerprint();
-        let Some(model) = models::known(connection, id)? else {
-            return Ok(None);
+        let model = match models::known(connection, id)? {
+            Some(model) => model,
+            // Its row is lost: whoever asks says which model it is, and the fingerprint proves it.
+            None if models::has_live_here(connection, query.mesh, id)? => ModelRow {
+                identity: query.model.clone(),
+                left_at: None,
+                read_at: None,
+            },
+            None => return Ok(None),
         };
+        models::there(connection, &model)?;
         let of = (query.mesh.0.to_bytes(), id.to_string());
         let mut statement = connection.prepare_cached(HEAD)?;
         let mut rows = statement.query(params![of.0, of.1])?;

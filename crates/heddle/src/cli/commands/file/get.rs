@@ -42,6 +42,11 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), CliError> {
     }
     let client = context.client();
     let view = find(context, &client, &args)?;
+    if let Some(words) = not_the_last(&view)
+        && !context.json
+    {
+        ui::note(&words);
+    }
     let by_id = |view: &FileView| {
         let mut query = vec![("id", view.id.clone())];
         query.extend(context.mesh.clone().map(|mesh| ("mesh", mesh)));
@@ -54,7 +59,8 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), CliError> {
             let bytes = client.file_bytes(&query)?;
             write_whole(bytes, &view, output, args.force)?;
             let answer = json!({"id": view.id, "path": view.path, "peer": view.peer,
-                "sha256": view.sha256, "size": view.size, "mime": view.mime, "output": output});
+                "sha256": view.sha256, "size": view.size, "mime": view.mime, "output": output,
+                "stale": view.stale, "as_of": view.as_of, "newer": view.newer});
             context.print(&answer, |_| {
                 let path = printable(&view.path);
                 format!(
@@ -67,6 +73,25 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), CliError> {
         None if context.json => ui::json(&view),
         None => show(client.file_bytes(&query)?, &view),
     }
+}
+
+/// What whoever reads it must hear: it may not be what its owner shared last, or it is not (C29).
+fn not_the_last(view: &FileView) -> Option<String> {
+    let path = &view.path;
+    if let Some(newer) = &view.newer {
+        let at = &newer.updated_at;
+        return Some(format!(
+            "stale: {} shared another {path} at {at}, whose bytes are not on this machine; this is what it was before",
+            view.peer
+        ));
+    }
+    let as_of = view.as_of.as_deref().unwrap_or("no time");
+    view.stale.then(|| {
+        format!(
+            "stale: the mesh is out of reach; as of {as_of} this was the last {path} of {}",
+            view.peer
+        )
+    })
 }
 
 /// By id if it looks like one and is one, else by path.
