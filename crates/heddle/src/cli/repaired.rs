@@ -154,9 +154,7 @@ fn of_store(view: &RepairView) -> String {
             titles(&view.unreadable)
         ));
     }
-    gone(view, &mut words);
-    nameless(view, &mut words);
-    tasks(view, &mut words);
+    rows(view, &mut words);
     if view.lost {
         let names: Vec<&str> = lost.iter().map(|table| table.table.as_str()).collect();
         consequences(&names, &mut words);
@@ -184,6 +182,13 @@ fn of_store(view: &RepairView) -> String {
         words.push_str("  next: heddle up\n");
     }
     words
+}
+
+/// Of rows and their models, by name.
+fn rows(view: &RepairView, words: &mut String) {
+    gone(view, words);
+    nameless(view, words);
+    tasks(view, words);
 }
 
 /// Of rows that were gone as a whole.
