@@ -182,8 +182,14 @@ fn left_out_in_words(names: &[String]) -> String {
     } else {
         "rows are"
     };
+    // The vectors of a model whose row is bad are whole; only what it is called is not.
+    let next = if names.iter().all(|name| name.starts_with("model ")) {
+        "`heddle down`, then `heddle doctor --repair` mends what is known of the model; its vectors stay."
+    } else {
+        "Write the key again or delete it; or `heddle down`, then `heddle doctor --repair` mends a task, takes any other row out and keeps the file."
+    };
     format!(
-        "warning: {} {rows} left out, because data.db cannot be read there: {}\n  next: Write the key again or delete it; or `heddle down`, then `heddle doctor --repair` mends a task, takes any other row out and keeps the file.",
+        "warning: {} {rows} left out, because data.db cannot be read there: {}\n  next: {next}",
         names.len(),
         names.join(", ")
     )

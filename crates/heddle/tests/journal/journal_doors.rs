@@ -137,9 +137,13 @@ fn c15_what_was_erased_is_withdrawn_from_the_mesh_and_erased_there() {
     let redact = [
         "doctor", "redact", "--item", "pln_1", "--reason", "a secret", "--json",
     ];
-    inside(&alice, &ours, &redact).ok();
+    let told = inside(&alice, &ours, &redact).ok().json();
+    let says = |told: &Value| told["warnings"].to_string().contains("--to-mesh=shop");
+    assert!(says(&told), "{told}");
     let posted = inside(&alice, &ours, &POST).ok().json();
     assert_eq!(posted["withdrawn"], 1, "{posted}");
+    let told = inside(&alice, &ours, &redact).ok().json();
+    assert!(!says(&told), "{told}");
     let files = alice
         .cli(&["file", "list", "journal/", "--json"])
         .ok()

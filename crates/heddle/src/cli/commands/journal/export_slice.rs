@@ -82,7 +82,7 @@ fn posted_text(posted: &Posted) -> String {
     };
     if posted.withdrawn > 0 {
         text.push_str(&format!(
-            "{} slices of before held what is erased now, and are shared no longer\n",
+            "{} slices of before held what is erased now, and are shared no longer; their bytes stay in free pages of data.db until `heddle down` and `heddle doctor --compact`, in every home that had them\n",
             posted.withdrawn
         ));
     }

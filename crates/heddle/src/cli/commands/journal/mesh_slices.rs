@@ -3,9 +3,11 @@
 //!
 //! What was shared is known by its name: origin, epoch, seqs, and how much was erased before it was made.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 
+use heddle_core::shell::quoted;
 use heddle_journal::Journal;
 use heddle_journal::federation::{ExportAsk, Exported, Imported, SLICE_BYTES_MAX, is_origin_id};
 use heddle_wire::ipc::{FileDeleteBody, FileShareBody, FileView};
@@ -94,12 +96,22 @@ fn name_of(journal: &Journal, said: &str) -> Result<String, CliError> {
 
 /// Every file under the name, of us or of all.
 fn listed(context: &Context, name: &str, scope: &str) -> Result<Vec<FileView>, CliError> {
-    let (prefix, client) = (format!("{FOLDER}/{name}/"), context.client());
+    let prefix = format!("{FOLDER}/{name}/");
+    listed_in(context, &prefix, scope, context.scope())
+}
+
+fn listed_in(
+    context: &Context,
+    prefix: &str,
+    scope: &str,
+    of: Vec<(&str, &str)>,
+) -> Result<Vec<FileView>, CliError> {
+    let client = context.client();
     let (mut files, mut cursor) = (Vec::new(), None::<String>);
     loop {
-        let mut query = vec![("prefix", prefix.as_str()), ("scope", scope)];
+        let mut query = vec![("prefix", prefix), ("scope", scope)];
         query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
-        query.extend(context.scope());
+        query.extend(of.iter().copied());
         let page = client.files(&query)?;
         files.extend(page.items);
         match page.cursor {
@@ -178,6 +190,70 @@ pub(super) fn post(
         }
     }
     Ok(posted)
+}
+
+/// Where a mesh shares slices of this journal that were made before something was erased: in words, with the command that takes
+/// them back (C15). A journal that never gave anything away asks nobody.
+pub(super) fn still_shared(context: &Context, journal: &Journal) -> Vec<String> {
+    let found = match journal.origin() {
+        Ok(None) => return Vec::new(),
+        Ok(Some(origin)) => stale(context, journal, &origin.origin_id),
+        Err(error) => Err(store::told(error)),
+    };
+    let stale = match found {
+        Ok(stale) => stale,
+        Err(error) => {
+            return vec![format!(
+                "slices of this journal were made, and whether a mesh shares them still could not be asked ({}): \
+                 where one does, `heddle journal export-slice --to-mesh=NAME` takes back what is erased now",
+                error.message
+            )];
+        }
+    };
+    let told = stale.into_iter().map(|((mesh, name), count)| {
+        let (mesh, to) = (quoted(&mesh), quoted(&format!("--to-mesh={name}")));
+        format!(
+            "{count} slices that this home shares in mesh {mesh} were made before and may hold what is erased: \
+             `heddle --mesh {mesh} journal export-slice {to}` takes them back, and tells the others to erase it as well"
+        )
+    });
+    told.collect()
+}
+
+/// How many slices under each name of each mesh know of less that was erased than a slice of now would.
+fn stale(
+    context: &Context,
+    journal: &Journal,
+    origin_id: &str,
+) -> Result<BTreeMap<(String, String), usize>, CliError> {
+    let mut found: Vec<((String, String), Slice)> = Vec::new();
+    for mesh in context.client().meshes()?.meshes {
+        let of = vec![("mesh", mesh.mesh.as_str())];
+        let files = listed_in(context, &format!("{FOLDER}/"), "all", of)?;
+        found.extend(files.iter().filter_map(|file| {
+            let name = file.path.split('/').nth(1)?;
+            let slice = Slice::parse(&file.path, name)?;
+            (slice.origin_id == origin_id).then(|| ((mesh.mesh.clone(), name.to_owned()), slice))
+        }));
+    }
+    let mut stale = BTreeMap::new();
+    if found.is_empty() {
+        return Ok(stale);
+    }
+    // Whatever it holds, a slice counts all that was erased.
+    let now = journal.export_slice(&ExportAsk {
+        since: 0,
+        limit: 1,
+        types: Vec::new(),
+        renew: heddle_journal::federation::Renew::No,
+    });
+    let erased = now.map_err(store::told)?.redacted;
+    for (place, slice) in found {
+        if slice.redacted < erased {
+            *stale.entry(place).or_insert(0) += 1;
+        }
+    }
+    Ok(stale)
 }
 
 fn share(context: &Context, journal: &Journal, path: &str, slice: &[u8]) -> Result<(), CliError> {
