@@ -5,6 +5,7 @@
 //! found into the job, checkpoints, blobs, segments, index, note, list of what was found, job away. A crash anywhere is finished by
 //! whoever takes the lock next; each step may be done twice.
 
+mod fields;
 mod holders;
 mod ids;
 mod inflate;
