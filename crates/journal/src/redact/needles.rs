@@ -145,8 +145,8 @@ impl Needles {
         let mut patterns = Vec::new();
         let mut owners = Vec::new();
         for text in &self.texts {
-            for pattern in spellings(text) {
-                patterns.push(pattern);
+            for spelled in in_lines(text).iter().flat_map(|text| spellings(text)) {
+                patterns.push(spelled);
                 owners.push(text.clone());
             }
         }
@@ -310,6 +310,20 @@ fn unit(bytes: &[u8]) -> Option<u16> {
     let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
     let text = std::str::from_utf8(digits).ok().filter(|_| is_hex)?;
     u16::from_str_radix(text, 16).ok()
+}
+
+/// A text of several lines, with either end of them, and without: so it stands where a file is read in one line.
+fn in_lines(text: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::from([text.to_owned()]);
+    if text.contains(['\n', '\r']) {
+        let lines = text.replace("\r\n", "\n");
+        all.insert(lines.replace('\n', "\r\n"));
+        all.insert(lines.replace(['\n', '\r'], ""));
+        all.insert(lines);
+    }
+    // What is left of it may be a word that everybody uses.
+    all.retain(|one| one == text || one.len() >= TEXT_BYTES_MIN);
+    all
 }
 
 /// A text in every encoding that a file may hold it in.
