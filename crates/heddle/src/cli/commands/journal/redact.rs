@@ -300,6 +300,7 @@ fn warnings(told: &Redacted, item: Option<&str>) -> Vec<String> {
              `git filter-repo --invert-paths --path .heddle/events/checkpoints --path {file}` rewrites that history"
         ),
         "copies outside of this store (clones, backups of the disk, a folder it was migrated from) are not reached".to_owned(),
+        "slices that were shared over a mesh go on saying it until `heddle journal export-slice --to-mesh` has been run again here; from then on free pages of each home's data.db may hold it, until `heddle doctor --compact` there".to_owned(),
     ];
     if told.short > 0 {
         all.push(format!(
