@@ -61,6 +61,16 @@ impl Journal {
         self.erased_from(segment, u64::MAX, ids)
     }
 
+    /// For who shows records: what a redaction that has begun is about to erase counts as erased.
+    pub(crate) fn erased_or_doomed(&self) -> Result<Ids, JournalError> {
+        let mut ids = self.erased()?;
+        if let Some(job) = self.redact_job()? {
+            let doomed = job.records.into_iter().chain(job.unnamed);
+            ids.extend(doomed.map(|erased| (erased.seq, erased.writer)));
+        }
+        Ok(ids)
+    }
+
     /// A note says that the record which the index calls the newest of an entity was erased: index and file are of before.
     pub(crate) fn is_noted_as_erased(
         &self,

@@ -80,6 +80,7 @@ impl Journal {
             self.disk().sync_dir(above).at(above)?;
         }
         let target: PathBuf = to.join(name);
+        self.follow_left([(from, &*target)])?;
         self.disk().rename(from, &target).at(from)?;
         self.disk().sync_dir(to).at(to)?;
         match from.parent() {

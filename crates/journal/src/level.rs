@@ -43,8 +43,7 @@ impl Journal {
         let Some(guard) = self.disk().try_lock(&path).at(&path)? else {
             return Ok(Level::Busy);
         };
-        let job = self.layout.redact_job();
-        if self.disk().len(&job).at(&job)?.is_some() {
+        if self.redact_job()?.is_some() {
             // The one exception: an erasure that has begun is ended by whoever comes first.
             return self.begin(guard, files).map(|_| Level::Yes);
         }

@@ -227,7 +227,7 @@ impl Journal {
         let meta = meta::read(self.disk(), &self.layout)?;
         let checkpoints = checkpoint::listed(self.disk(), &self.layout)?;
         let seen = self.seen_to(beside, &meta)?;
-        let erased = self.erased()?;
+        let erased = self.erased_or_doomed()?;
         let live = segments::live(self.disk(), &self.layout)?;
         let after = wanted.seen.seq;
         // The record that was seen last is looked at as well, where it can be told from another.

@@ -299,6 +299,7 @@ impl Journal {
         let stamp = self.world.ids.ulid();
         let name = format!("{item_type}.{item_id}.{stamp}");
         let to = folder.join(&name);
+        self.follow_left([(path, &*to)])?;
         self.disk().rename(path, &to).at(&to)?;
         Ok(name)
     }

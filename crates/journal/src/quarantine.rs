@@ -107,7 +107,9 @@ impl Journal {
             // Another one of this name may lie there.
             let name = format!("{}.{}", checkpoint_name(head_seq), self.world.ids.ulid());
             let from = self.layout.checkpoint(head_seq);
-            self.disk().rename(&from, &folder.join(&name)).at(&from)?;
+            let to = folder.join(&name);
+            self.follow_left([(&*from, &*to)])?;
+            self.disk().rename(&from, &to).at(&from)?;
             for folder in [folder, self.layout.checkpoints()] {
                 self.disk().sync_dir(&folder).at(&folder)?;
             }
@@ -141,6 +143,7 @@ impl Journal {
         self.disk().sync_dir(&events).at(&events)?;
         let name = format!("{}.{}-{}", segment_name(first), place.start, place.end);
         let to = folder.join(&name);
+        self.follow_part(&path, &to, bytes.len() as u64)?;
         replace(self.disk(), &to, &bytes, true).at(&to)?;
         parked.push(name);
         Ok(Note::TornTailAdjudicated {

@@ -79,8 +79,7 @@ impl Journal {
             (MetaFound::Good(meta), Some(active)) => (meta, *active),
             _ => return Ok(Freshness::Behind(None)),
         };
-        let job = self.layout.redact_job();
-        let is_redacting = self.disk().len(&job).at(&job)?.is_some();
+        let is_redacting = self.redact_job()?.is_some();
         // A clone's first write that died: what the cache calls level is only what it had taken in so far.
         if is_redacting || self.is_adopting()? || !meta.survives(self.boot().as_deref()) {
             return Ok(Freshness::Behind(None));

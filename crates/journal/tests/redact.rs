@@ -509,8 +509,8 @@ fn the_journals_own_digits_are_no_leftovers_and_nobody_is_sent_to_remove_the_loc
     let journal = init(&disk);
     commit(&journal, vec![plan("o", 1)]);
     let bytes = disk.len(&at("events/lock")).unwrap();
-    let list = json!({"v": 1, "files": [{"path": "events/lock", "bytes": bytes}]});
-    plant(&disk, "events/leftovers.json", list.to_string().as_bytes());
+    let list = json!({"v": 2, "files": [{"path": "events/lock", "bytes": bytes}]});
+    plant(&disk, "events/leftovers.json", &stamped(&list));
     let told = journal.redact(&item("plan", "o"), "asked").unwrap();
     assert_eq!(told.left.leftovers, [""; 0]);
     assert_eq!(told.left.changed, [""; 0]);

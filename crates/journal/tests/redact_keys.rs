@@ -5,7 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use heddle_journal::disk::MemDisk;
+use heddle_journal::disk::{Disk, MemDisk};
 use serde_json::json;
 use sha2::Digest;
 use support::power::item;
@@ -156,5 +156,38 @@ fn rd_01_nothing_is_left_of_an_erased_id_to_guess_it_from_and_it_is_free_again()
         assert_eq!(told.keys, 0, "{told:?}");
         assert!(journal.mutate_once(plan("v", 1), plain).is_err(), "taken");
         assert!(once(plan("a", 1), "k2").duplicate);
+    }
+}
+
+/// A5: the name of a field is content as well, unless a type has it or others use it.
+#[test]
+fn rd_01_names_of_fields_are_searched_for_where_nobody_else_has_such_a_field() {
+    for secret in [
+        "sk_live_51HqLyjWDarjtT1zdp7dcXYZ",
+        "AKIA-SECRET-KEY-0001",
+        "customer_mueller_berlin",
+        "4111111111111111",
+        "verysecretidentifier",
+    ] {
+        for body in [1, 70_000] {
+            let disk = MemDisk::new();
+            let journal = init(&disk);
+            let body = "y".repeat(body);
+            let document = json!({"title": "tt tt tt", "assigned_to": 1, "tokens": {secret: body}});
+            commit(&journal, vec![put("plan", "k", document)]);
+            let other = json!({"title": "tt", "inside": [{"assigned_to": 2}]});
+            commit(&journal, vec![put("plan", "other", other)]);
+            journal.checkpoint().unwrap();
+            let leak = Path::new(ROOT).join("leak.txt");
+            disk.write(&leak, secret.as_bytes()).unwrap();
+            // Of a type, of others, and of the format.
+            let plain = Path::new(ROOT).join("plain.txt");
+            let words = b"last_viewed_at assigned_to schema_version item_type entity_rev";
+            disk.write(&plain, words).unwrap();
+            let told = journal.redact(&item("plan", "k"), "leak").unwrap();
+            assert_eq!(told.left.leftovers, [leak.display().to_string()]);
+            assert_eq!(told.also_in, [""; 0], "{secret}");
+            assert_eq!(holding(&disk, secret), [leak]);
+        }
     }
 }

@@ -247,3 +247,50 @@ fn damaged_lines_are_told_and_moved_aside_on_request_only() {
     let again = repository.run(&["doctor", "quarantine"]).ok();
     assert!(again.stdout.contains("nothing is damaged"), "{again:?}");
 }
+
+/// A name is one line, a script reads what the exit code says, and what is being erased is printed by nobody.
+#[test]
+fn rd_01_what_a_redaction_has_left_is_told_in_lines_of_our_own_and_in_json() {
+    let repository = Repository::new();
+    repository.run(&["journal", "init"]).ok();
+    repository.append("s", &json!({"note": "CANARY-7f3a9c-4711"}));
+    repository.write(".heddle/a\n  next: rm -rf x", "CANARY-7f3a9c-4711");
+    let redact = ["doctor", "redact", "--item", "plan/s", "--reason", "asked"];
+    for ask in [&redact[..], &["doctor", "redact", "--left"]] {
+        let told = repository.run(ask);
+        assert_eq!(told.code, 1, "{told:?}");
+        assert!(told.stderr.contains("a\\n  next: rm -rf x"), "{told:?}");
+    }
+    let told = repository.run(&redact);
+    assert!(
+        told.stderr
+            .contains(".heddle/entities/plan/s.json` rewrites")
+            && told.stderr.contains("export-slice --to-mesh"),
+        "{told:?}"
+    );
+    let verdict = repository.run(&["doctor", "--verify-journal", "--json"]);
+    assert_eq!(verdict.code, 1, "{verdict:?}");
+    let printed = format!("{}{}", verdict.stdout, verdict.stderr);
+    assert!(
+        printed.contains("\"ok\":false") && !printed.contains("\"ok\":true"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn a_second_name_of_the_stores_files_is_told_as_that() {
+    let repository = Repository::new();
+    repository.run(&["journal", "init"]).ok();
+    repository.append("s", &json!({"note": "n"}));
+    let copy = repository.at("copy.json");
+    std::fs::hard_link(repository.at(".heddle/journal.json"), &copy).unwrap();
+    for verb in ["log", "verify"] {
+        let told = repository.run(&["journal", verb]);
+        assert_ne!(told.code, 0, "{told:?}");
+        for word in ["has 2 names", "find FOLDER -samefile", "journal.json"] {
+            assert!(told.stderr.contains(word), "{word}: {told:?}");
+        }
+    }
+    std::fs::remove_file(&copy).unwrap();
+    repository.run(&["journal", "verify"]).ok();
+}

@@ -81,7 +81,7 @@ impl Journal {
             privacy: Privacy::new(repository, tops.into_iter().map(|entry| entry.name)),
             provenance: HashMap::new(),
             seen: Seen::default(),
-            erased: self.erased()?,
+            erased: self.erased_or_doomed()?,
             records: Vec::new(),
             redacted: Vec::new(),
             withheld: BTreeSet::new(),

@@ -29,14 +29,16 @@ impl Journal {
         }
         let mut folders = vec![target.clone()];
         self.disk().create_dir(&target).at(&target)?;
-        for path in self.files_below(root)? {
-            let Ok(inside) = path.strip_prefix(root) else {
-                continue;
-            };
-            if is_passing(inside) {
-                continue;
-            }
-            let copy = target.join(inside);
+        let mut files = self.files_below(root)?;
+        files.retain(|path| !path.strip_prefix(root).is_ok_and(is_passing));
+        let copy_of = |path: &Path| Some(target.join(path.strip_prefix(root).ok()?));
+        let copies: Vec<(PathBuf, PathBuf)> = files
+            .into_iter()
+            .filter_map(|path| copy_of(&path).map(|copy| (path, copy)))
+            .collect();
+        // Also where it fails half way: what was copied until then stays there.
+        self.follow_left(copies.iter().map(|(path, copy)| (&**path, &**copy)))?;
+        for (path, copy) in copies {
             if let Some(folder) = copy
                 .parent()
                 .filter(|f| !folders.contains(&f.to_path_buf()))
@@ -65,6 +67,8 @@ fn is_passing(inside: &Path) -> bool {
     inside.starts_with("backups")
         || inside.starts_with("events/queue")
         || inside.starts_with("events/lock")
+        // Of the store, and no part of what it was: a copy of the list says nothing to anybody.
+        || inside == Path::new("events/leftovers.json")
         || name.strip_suffix(".tmp").is_some()
         || name.strip_suffix(".lock").is_some()
 }

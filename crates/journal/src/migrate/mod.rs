@@ -320,6 +320,10 @@ impl Session<'_> {
             let events = journal.layout.events();
             journal.disk().create_dir(&folder).at(&folder)?;
             journal.disk().sync_dir(&events).at(&events)?;
+            for name in source::LOGS {
+                let from = journal.layout.root().join(name);
+                journal.follow_part(&from, &path, log.len() as u64)?;
+            }
             replace(journal.disk(), &path, log, true).at(&path)?;
             migrated.events_parked = memchr::memchr_iter(b'\n', log).count() as u64;
         }

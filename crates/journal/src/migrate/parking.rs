@@ -140,6 +140,8 @@ impl Journal {
             self.disk().create_dir(&folder).at(&folder)?;
         }
         self.sync_folders(&moved, &[to])?;
+        let pairs: Vec<_> = moved.iter().map(|p| (from.join(p), to.join(p))).collect();
+        self.follow_left(pairs.iter().map(|(old, new)| (&**old, &**new)))?;
         for path in &moved {
             let (old, new) = (from.join(path), to.join(path));
             self.disk().rename(&old, &new).at(&old)?;
@@ -170,10 +172,17 @@ impl Journal {
         Ok(())
     }
 
-    /// Everything of the journal but its lock, which somebody may wait for, and what says that it is on its way.
+    /// Everything of the journal but its lock, which somebody may wait for, what says that it is on its way, and what a redaction has left:
+    /// turning the journal off is no way to forget that.
     pub(super) fn parkable(&self) -> Result<Vec<PathBuf>, JournalError> {
         let mut files = self.files_below(&self.layout.events())?;
-        let stay = [self.layout.lock(), self.layout.parking()];
+        let layout = &self.layout;
+        let stay = [
+            layout.lock(),
+            layout.parking(),
+            layout.leftovers(),
+            layout.redact_job(),
+        ];
         files.retain(|path| !stay.contains(path));
         Ok(files)
     }

@@ -12,7 +12,7 @@ use crate::format::{BLOB_BYTES_MAX, is_item_id};
 use crate::registry::{Registry, TypeClass};
 
 /// The log of a `.brainclaw` store, in the places where its versions put it. A store that was upgraded has several.
-const LOGS: [&str; 3] = ["events.jsonl", "events/events.jsonl", "events.v1.jsonl"];
+pub(super) const LOGS: [&str; 3] = ["events.jsonl", "events/events.jsonl", "events.v1.jsonl"];
 const LOG_BYTES_MAX: u64 = 4 << 30;
 /// Folders in folders: deeper than any older store is.
 const DEPTH_MAX: usize = 8;

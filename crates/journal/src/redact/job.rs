@@ -1,6 +1,7 @@
 //! What a redaction set out to do, on the disk before anything is erased. Holds none of the erased bytes.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,11 +11,13 @@ use crate::journal::Journal;
 use crate::notes::{CheckpointRef, RedactedId};
 use crate::record::Record;
 use crate::session::Session;
+use crate::stamp::{self, Stamp};
 
 use super::left::Found;
 
 const JOB_BYTES_MAX: u64 = 64 << 20;
-const JOB_VERSION: u8 = 1;
+/// With a checksum. One without is obeyed by nobody: a flipped bit in it would erase somebody else.
+const JOB_VERSION: u8 = 2;
 
 /// A record of the job: how its line was known before and is known after.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,24 +149,60 @@ impl Job {
     }
 }
 
+/// What stands in the place of a job.
+enum Stored {
+    Nothing,
+    Sound(Box<Job>),
+    /// Why nobody obeys it.
+    Damaged(String),
+}
+
 impl Journal {
-    pub(crate) fn redact_job(&self) -> Result<Option<Job>, JournalError> {
+    fn stored_job(&self) -> Result<Stored, JournalError> {
         let path = self.layout.redact_job();
-        let Some(bytes) = read_if_there(self.disk(), &path, JOB_BYTES_MAX).at(&path)? else {
-            return Ok(None);
+        let bytes = match read_if_there(self.disk(), &path, JOB_BYTES_MAX) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(Stored::Nothing),
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                return Ok(Stored::Damaged(error.to_string()));
+            }
+            Err(error) => return Err(error).at(&path),
         };
-        let damaged = |reason: String| JournalError::Damaged {
-            path: path.clone(),
-            reason,
-        };
-        let job: Job = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
-        if job.v != JOB_VERSION {
-            return Err(damaged(format!("version {} is unknown", job.v)));
-        }
-        Ok(Some(job))
+        let stamp = stamp::look(&bytes);
+        Ok(match serde_json::from_slice::<Job>(&bytes) {
+            Err(error) => Stored::Damaged(error.to_string()),
+            Ok(_) if stamp == Stamp::Absent => Stored::Damaged("it has no checksum".to_owned()),
+            Ok(_) if stamp == Stamp::Wrong => {
+                Stored::Damaged("its checksum is another one".to_owned())
+            }
+            Ok(job) if job.v != JOB_VERSION => {
+                Stored::Damaged(format!("version {} is unknown", job.v))
+            }
+            Ok(job) => Stored::Sound(Box::new(job)),
+        })
     }
 
-    /// Whether one has begun and not ended: whoever takes the lock next goes on with it.
+    /// The one that has begun and not ended. IMPORTANT: what is damaged is none; nothing is erased by it.
+    pub(crate) fn redact_job(&self) -> Result<Option<Job>, JournalError> {
+        // A length costs less than a read, and this is asked at every start.
+        if matches!(self.disk().len(&self.layout.redact_job()), Ok(None)) {
+            return Ok(None);
+        }
+        Ok(match self.stored_job()? {
+            Stored::Sound(job) => Some(*job),
+            Stored::Nothing | Stored::Damaged(_) => None,
+        })
+    }
+
+    /// Why nobody knows what a redaction that has begun was to erase; None where none has, or it is known.
+    pub fn damaged_redaction(&self) -> Option<String> {
+        match self.stored_job() {
+            Ok(Stored::Damaged(why)) => Some(why),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// Whether one has begun and not ended: whoever takes the lock next goes on with it, where it is sound.
     pub fn is_redacting(&self) -> bool {
         !matches!(self.disk().len(&self.layout.redact_job()), Ok(None))
     }
@@ -179,8 +218,27 @@ impl Journal {
 impl Session<'_> {
     pub(crate) fn keep_job(&self, job: &Job) -> Result<(), JournalError> {
         let path = self.journal.layout.redact_job();
-        let bytes = serde_json::to_vec(job).map_err(JournalError::refused)?;
+        let bytes = stamp::stamped(job)?;
         replace(self.journal.disk(), &path, &bytes, true).at(&path)
+    }
+
+    /// The way out of a damaged one, for a person who erases again. Under which name it lies then; what it had found is not known any more.
+    pub(crate) fn set_job_aside(&self) -> Result<Option<String>, JournalError> {
+        let journal = self.journal;
+        if journal.damaged_redaction().is_none() {
+            return Ok(None);
+        }
+        // IMPORTANT: first. Without it this would be the last that says that something was begun.
+        journal.all_left(Found::lost(), &[])?;
+        let (folder, events) = (journal.layout.quarantine(), journal.layout.events());
+        journal.disk().create_dir(&folder).at(&folder)?;
+        let path = journal.layout.redact_job();
+        let to = folder.join(format!("redact.json.{}", journal.world.ids.ulid()));
+        journal.disk().rename(&path, &to).at(&path)?;
+        for folder in [&folder, &events] {
+            journal.disk().sync_dir(folder).at(folder)?;
+        }
+        Ok(Some(to.display().to_string()))
     }
 
     pub(crate) fn drop_job(&self) -> Result<(), JournalError> {

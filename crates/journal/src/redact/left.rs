@@ -4,6 +4,7 @@
 //! After a redaction nobody knows any more what was erased, so nobody can search for it. The list holds names and lengths,
 //! and none of the content, nor a hash that would let a guess be proven.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -14,12 +15,14 @@ use crate::error::{At, JournalError};
 use crate::format::segment_seq;
 use crate::journal::Journal;
 use crate::projection::pretty;
+use crate::stamp::{self, Stamp};
 
 use super::places::PARKED_LOG_BYTES_MAX;
 use super::remains::{LetBe, Remains};
 
 const LIST_BYTES_MAX: u64 = 16 << 20;
-const LIST_VERSION: u8 = 1;
+/// With a checksum: a flipped bit in a name would silence it.
+const LIST_VERSION: u8 = 2;
 
 pub(super) const FOLLOWED_BY_NOBODY: &str = "a link to a folder, which is followed by nobody";
 
@@ -49,7 +52,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// Whatever it was.
-    fn lost() -> Self {
+    pub(super) fn lost() -> Self {
         Self {
             unfinished: true,
             ..Self::default()
@@ -112,12 +115,20 @@ impl Journal {
 
     /// What earlier ones have left, as it is now. Changes nothing.
     pub(crate) fn open_remains(&self) -> Result<Remains, JournalError> {
-        Ok(self.judge_left(Found::default(), &[])?.0)
+        let mut told = self.judge_left(Found::default(), &[])?.0;
+        told.damaged_job = self.damaged_redaction().is_some();
+        Ok(told)
     }
 
     /// How much that is, an interrupted one included, with a sentence for each. It is no drift.
     pub(crate) fn redactions_open(&self, warnings: &mut Vec<String>) -> u64 {
-        let is_redacting = self.is_redacting();
+        let damaged = self.damaged_redaction();
+        let is_redacting = damaged.is_none() && self.is_redacting();
+        if let Some(why) = damaged {
+            warnings.push(format!(
+                ".heddle/events/redact.json, which says what a redaction that has begun was to erase, is damaged ({why}), and nothing is erased by it: `heddle doctor redact --item ID --reason REASON` of the same item sets it aside and begins anew"
+            ));
+        }
         if is_redacting {
             warnings.push(
                 "a redaction has begun and not ended; whoever writes next goes on with it, and `heddle doctor redact --left` does and says what it has left".to_owned(),
@@ -144,20 +155,28 @@ impl Journal {
         self.open_remains()
     }
 
-    /// A person has looked at these files; without a name: at everything but files that are still as they were when the bytes were found
-    /// in them.
+    /// A person has looked at these files; without a name: at everything but files in which the bytes were found, changed since or not.
+    /// Those of which no name is noted are let be by theirs, one each: a file of the store that is not on the list is one of them.
     pub fn let_be(&self, files: &[PathBuf]) -> Result<LetBe, JournalError> {
         // Ends what a crash has interrupted, and keeps others off the list.
         let _session = self.session()?;
-        let (before, mut next) = self.judge_left(Found::default(), &[])?;
+        let (mut before, mut next) = self.judge_left(Found::default(), &[])?;
+        before.damaged_job = self.damaged_redaction().is_some();
         let root = self.layout.root().to_owned();
         let is_named = |path: &PathBuf| files.contains(&root.join(path));
-        let known = |file: &&PathBuf| {
+        let is_unlisted = |file: &&PathBuf| {
             let of_list = next.files.iter().map(|left| &left.path);
             let mut all = of_list.chain(&next.short_in);
             !all.any(|path| root.join(path) == **file)
         };
-        if let Some(unknown) = files.iter().find(known) {
+        let unlisted: BTreeSet<&PathBuf> = files.iter().filter(is_unlisted).collect();
+        let may_hide = |file: &&&PathBuf| file.starts_with(&root);
+        let hidden = unlisted.iter().filter(may_hide).count();
+        let is_too_many = hidden as u64 > next.hidden;
+        let mut strange = unlisted
+            .iter()
+            .filter(|file| is_too_many || !may_hide(file));
+        if let Some(unknown) = strange.next() {
             return Err(JournalError::Refused(format!(
                 "{} is not among what a redaction has left",
                 unknown.display()
@@ -166,7 +185,7 @@ impl Journal {
         let is_all = files.is_empty();
         let is_held = |path: &PathBuf| {
             let name = root.join(path).display().to_string();
-            before.leftovers.contains(&name)
+            before.leftovers.contains(&name) || before.changed.contains(&name)
         };
         next.files.retain(|left| {
             if is_all {
@@ -176,10 +195,8 @@ impl Journal {
             }
         });
         next.short_in.retain(|path| !is_all && !is_named(path));
-        if is_all {
-            next.hidden = 0;
-            next.unfinished = false;
-        }
+        next.hidden -= hidden as u64;
+        next.unfinished &= !is_all;
         self.put_left(next)?;
         let left = self.open_remains()?;
         Ok(LetBe::between(&before, left))
@@ -324,17 +341,18 @@ impl Journal {
     }
 
     /// One that cannot be understood is no reason not to erase, and none to call all well: what it named is not known any more.
-    fn named_before(&self) -> Result<Found, JournalError> {
+    pub(super) fn named_before(&self) -> Result<Found, JournalError> {
         let path = self.layout.leftovers();
         let Some(bytes) = read_if_there(self.disk(), &path, LIST_BYTES_MAX).at(&path)? else {
             return Ok(Found::default());
         };
+        let is_sound = stamp::look(&bytes) == Stamp::Sound;
         let list = serde_json::from_slice::<List>(&bytes).ok();
-        let list = list.filter(|list| list.v == LIST_VERSION);
+        let list = list.filter(|list| is_sound && list.v == LIST_VERSION);
         Ok(list.map_or_else(Found::lost, |list| list.found))
     }
 
-    fn put_left(&self, found: Found) -> Result<(), JournalError> {
+    pub(super) fn put_left(&self, found: Found) -> Result<(), JournalError> {
         let path = &self.layout.leftovers();
         let is_there = self.disk().len(path).at(path)?.is_some();
         if found == Found::default() {
@@ -348,7 +366,7 @@ impl Journal {
             v: LIST_VERSION,
             found,
         };
-        let bytes = serde_json::to_vec(&list).map_err(JournalError::refused)?;
+        let bytes = stamp::stamped(&list)?;
         replace(self.disk(), path, &bytes, true).at(path)
     }
 }

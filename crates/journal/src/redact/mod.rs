@@ -5,12 +5,14 @@
 //! found into the job, checkpoints, blobs, segments, index, note, list of what was found, job away. A crash anywhere is finished by
 //! whoever takes the lock next; each step may be done twice.
 
+mod fields;
 mod holders;
 mod ids;
 mod inflate;
 mod job;
 mod left;
 mod line;
+mod moved;
 mod needles;
 mod own_words;
 mod places;
@@ -125,6 +127,9 @@ pub struct Redacted {
     pub links: Vec<String>,
     /// What no tool of ours reaches.
     pub warnings: Vec<String>,
+    /// Where what a crash had left of an earlier one lies now: it was damaged, and nothing was erased by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_aside: Option<String>,
     /// Ids of requests that said some of the content and went with it. Nothing remembers them: they are free again.
     #[serde(skip_serializing_if = "crate::restore::is_zero")]
     pub keys: u64,
@@ -199,8 +204,10 @@ impl Journal {
                 "the reason repeats what shall be erased: say it in other words",
             ));
         }
+        let set_aside = session.set_job_aside()?;
         session.keep_job(&job)?;
-        session.carry_out(job, survey, true)
+        let told = session.carry_out(job, survey, true)?;
+        Ok(Redacted { set_aside, ..told })
     }
 }
 
@@ -235,11 +242,6 @@ impl Session<'_> {
 
     /// What a crash interrupted goes on here, before anybody writes anything else.
     pub(crate) fn resume_redaction(&mut self) -> Result<(), JournalError> {
-        let path = self.journal.layout.redact_job();
-        // A length costs less than a read, and this is asked at every start.
-        if matches!(self.journal.disk().len(&path), Ok(None)) {
-            return Ok(());
-        }
         if let Some(mut job) = self.journal.redact_job()? {
             // Asked before the survey, which takes from the job what is not to be erased.
             let knows_all = job.search != Due::Unknown || self.journal.knows_all(&job)?;

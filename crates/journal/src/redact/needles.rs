@@ -28,6 +28,8 @@ pub(crate) struct Needles {
     short: BTreeSet<String>,
     /// Those that records of others hold as well.
     shared: BTreeSet<String>,
+    /// Names of fields that a program would take: content only where nobody else uses them.
+    fields: BTreeSet<String>,
 }
 
 impl Needles {
@@ -38,9 +40,11 @@ impl Needles {
             Value::Array(items) => items.iter().for_each(|item| self.document(item)),
             Value::Object(fields) => {
                 for (name, field) in fields {
-                    // The name of a field is nobody's; one that no program would take is somebody's.
+                    // A name that no program would take is somebody's. Of another one only those can tell who know what fields there are.
                     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-                    if !name.chars().all(is_plain) {
+                    if name.chars().all(is_plain) {
+                        self.field(name);
+                    } else {
                         self.text(name);
                     }
                     self.document(field);
@@ -48,6 +52,17 @@ impl Needles {
             }
             Value::Null | Value::Bool(_) => {}
         }
+    }
+
+    /// A short one without a digit is a word that everybody uses.
+    fn field(&mut self, name: &str) {
+        if name.len() >= TEXT_BYTES_MIN || name.bytes().any(|b| b.is_ascii_digit()) {
+            self.fields.insert(name.to_owned());
+        }
+    }
+
+    pub(super) fn take_fields(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.fields)
     }
 
     pub(crate) fn text(&mut self, text: &str) {
@@ -113,6 +128,7 @@ impl Needles {
             texts,
             short: self.short.clone(),
             shared,
+            fields: BTreeSet::new(),
         }
     }
 
@@ -129,8 +145,8 @@ impl Needles {
         let mut patterns = Vec::new();
         let mut owners = Vec::new();
         for text in &self.texts {
-            for pattern in spellings(text) {
-                patterns.push(pattern);
+            for spelled in in_lines(text).iter().flat_map(|text| spellings(text)) {
+                patterns.push(spelled);
                 owners.push(text.clone());
             }
         }
@@ -294,6 +310,20 @@ fn unit(bytes: &[u8]) -> Option<u16> {
     let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
     let text = std::str::from_utf8(digits).ok().filter(|_| is_hex)?;
     u16::from_str_radix(text, 16).ok()
+}
+
+/// A text of several lines, with either end of them, and without: so it stands where a file is read in one line.
+fn in_lines(text: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::from([text.to_owned()]);
+    if text.contains(['\n', '\r']) {
+        let lines = text.replace("\r\n", "\n");
+        all.insert(lines.replace('\n', "\r\n"));
+        all.insert(lines.replace(['\n', '\r'], ""));
+        all.insert(lines);
+    }
+    // What is left of it may be a word that everybody uses.
+    all.retain(|one| one == text || one.len() >= TEXT_BYTES_MIN);
+    all
 }
 
 /// A text in every encoding that a file may hold it in.

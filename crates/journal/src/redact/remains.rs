@@ -29,6 +29,9 @@ pub struct Remains {
     /// or the list of what was found is damaged.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unfinished: bool,
+    /// A redaction has begun, and what says what it was to erase is damaged: nobody goes on with it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub damaged_job: bool,
 }
 
 impl Remains {
@@ -40,7 +43,7 @@ impl Remains {
     /// How much of it keeps an erasure from being called done.
     pub fn count(&self) -> u64 {
         let files: usize = self.files().iter().map(|files| files.len()).sum();
-        files as u64 + self.hidden + u64::from(self.unfinished)
+        files as u64 + self.hidden + u64::from(self.unfinished) + u64::from(self.damaged_job)
     }
 
     fn files(&self) -> [&Vec<String>; 5] {
@@ -69,6 +72,7 @@ impl Remains {
         }
         self.hidden = self.hidden.max(other.hidden);
         self.unfinished |= other.unfinished;
+        self.damaged_job |= other.damaged_job;
     }
 }
 

@@ -239,6 +239,7 @@ impl Journal {
                 content_of(&document, &mut survey.needles);
             }
         })?;
+        self.take_own_names(job, &kept_blobs, &mut survey.needles)?;
         let matcher = survey.needles.matcher()?;
         let mut held = BTreeSet::new();
         self.each_record(|_, record, old| {
@@ -391,7 +392,7 @@ fn content_of_record(record: &Record<'_>, needles: &mut Needles) {
     }
 }
 
-fn is_hit(job: &Job, entity: &ManifestEntity<'_>) -> bool {
+pub(super) fn is_hit(job: &Job, entity: &ManifestEntity<'_>) -> bool {
     let (t, id) = (entity.item_type.as_str(), entity.item_id.as_str());
     job.crc_after(t, id, entity.seq, entity.crc).is_some()
 }

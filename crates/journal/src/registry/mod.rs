@@ -134,6 +134,12 @@ impl Registry {
         self.types.keys().map(String::as_str)
     }
 
+    /// Whether a type of this registry has a field of this name, at whatever depth.
+    pub(crate) fn names_field(&self, field: &str) -> bool {
+        let mut types = self.types.values();
+        types.any(|t| t.schema.names(field) || t.ephemeral.iter().any(|name| name == field))
+    }
+
     pub fn class(&self, name: &str) -> TypeClass {
         self.get(name).map_or(TypeClass::Memory, |t| t.class)
     }

@@ -49,6 +49,21 @@ impl Schema {
         Ok(Self(schema))
     }
 
+    /// Whether it describes a field of this name anywhere.
+    pub(crate) fn names(&self, field: &str) -> bool {
+        fn has(schema: &Value, field: &str) -> bool {
+            match schema {
+                Value::Object(all) => all.iter().any(|(keyword, inside)| {
+                    let is_here = keyword == "properties" && inside.get(field).is_some();
+                    is_here || has(inside, field)
+                }),
+                Value::Array(all) => all.iter().any(|inside| has(inside, field)),
+                _ => false,
+            }
+        }
+        has(&self.0, field)
+    }
+
     /// The first thing that is wrong with a document, as a sentence.
     pub fn validate(&self, document: &Value) -> Result<(), String> {
         validate(&At::Root, &self.0, document)

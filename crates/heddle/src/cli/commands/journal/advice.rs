@@ -1,8 +1,10 @@
 //! What to do about a journal that is not as it should be: the worst first, and each of it changes something for the better.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use heddle_journal::disk::is_not_plain;
 use heddle_journal::{Cause, JournalError, Verified};
 
 const GAPS: &str = "Nothing was changed. Keep a copy of .heddle/ and look for the missing records in git and in other copies; when they are lost for good, `heddle journal verify --accept-gaps REASON` notes that.";
@@ -29,6 +31,10 @@ pub(super) fn bring_base_back(path: &Path) -> String {
 const LOOK: &str =
     "Check the file and the disk; `heddle journal verify` says what else is affected.";
 
+fn names_of(path: &Path) -> u64 {
+    path.symlink_metadata().map_or(0, |file| file.nlink())
+}
+
 /// What stands in the way of a file of the journal, and what to do about it.
 pub(super) fn of_file(error: &JournalError) -> String {
     let JournalError::Io { path, source } = error else {
@@ -40,6 +46,10 @@ pub(super) fn of_file(error: &JournalError) -> String {
         // A journal follows no link: what it writes must be where it says.
         _ if path.ancestors().any(on_the_way) => format!(
             "A journal follows no link, and '{file}' is one or lies behind one (`ls -ld` of it and of the folders above shows which): put the folder or the file itself in its place, and run the same again."
+        ),
+        _ if is_not_plain(source) && names_of(path) > 1 => format!(
+            "'{file}' has {} names: a hard link, as `cp -al`, `rsync --link-dest` and some backups make them, and a journal writes no file that stands under another name as well. `find FOLDER -samefile '{file}'` finds the others: remove those. Or give the store files of its own, while nobody writes to it: `cp -a .heddle .heddle.own && mv .heddle .heddle.linked && mv .heddle.own .heddle`.",
+            names_of(path)
         ),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => format!(
             "What was answered is on disk; this was not done. Free some room (`df -h '{file}'` shows the disk), and run the same again."

@@ -3,7 +3,7 @@
 use clap::Args as ClapArgs;
 use heddle_journal::Page;
 
-use super::{log, store};
+use super::{log, redact, store};
 use crate::cli::limit::parse_count;
 use crate::cli::{CliError, Context, exit, ui};
 
@@ -26,6 +26,7 @@ pub struct Args {
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let journal = store::open(context, Some(args.reader.clone()))?;
+    redact::note_begun(&journal);
     if args.peek {
         let page = journal.events(&args.reader, args.limit, true);
         return context.print(&page.map_err(store::told)?, text);

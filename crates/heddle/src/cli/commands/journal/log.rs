@@ -5,7 +5,7 @@ use heddle_journal::action::Mode;
 use heddle_journal::{Begins, Earlier};
 use serde_json::Value;
 
-use super::store;
+use super::{redact, store};
 use crate::cli::limit::parse_count;
 use crate::cli::text::printable;
 use crate::cli::{CliError, Context, ui};
@@ -22,6 +22,7 @@ pub struct Args {
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let journal = store::open(context, None)?;
+    redact::note_begun(&journal);
     let page = journal
         .history(args.since, args.limit.unwrap_or(usize::MAX))
         .map_err(store::told)?;

@@ -29,7 +29,7 @@ pub struct Args {
     /// Name what earlier redactions have left for a person, and erase nothing
     #[arg(long, conflicts_with_all = ["item", "seq", "reason"])]
     left: bool,
-    /// Tell no more of these files: a person has looked at them. Without one: of everything but files that still hold what was found
+    /// Tell no more of these files: a person has looked at them. Without one: of everything but files in which some of it was found
     #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with_all = ["item", "seq", "reason", "left"])]
     let_be: Option<Vec<PathBuf>>,
 }
@@ -72,7 +72,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let reason = args.reason.as_deref().unwrap_or_default();
     let told = journal.redact(&args.target(), reason);
     let mut told = told.map_err(|error| unended(&journal, &args, error))?;
-    told.warnings = warnings(&told);
+    told.warnings = warnings(&told, args.item.as_deref());
     if told.left.is_nothing() {
         return context.print_done(&told, text);
     }
@@ -167,6 +167,21 @@ fn let_be_text(told: &LetBe) -> String {
     text
 }
 
+/// For who shows records and ends nothing.
+pub(super) fn note_begun(journal: &Journal) {
+    if !journal.is_redacting() {
+        return;
+    }
+    let shown = if journal.damaged_redaction().is_some() {
+        "what it was to erase is not known, for .heddle/events/redact.json is damaged"
+    } else {
+        "what it erases is shown as [redacted]"
+    };
+    ui::note(&format!(
+        "note: a redaction has begun and not ended; {shown}; next: heddle doctor redact --left"
+    ));
+}
+
 /// One that was interrupted, of whoever ends it on the way to something else.
 pub(super) fn ended(ended: &Ended) -> String {
     let told = &ended.told;
@@ -189,10 +204,21 @@ pub(super) fn ended(ended: &Ended) -> String {
 
 const HELD: &str = "these files of the store still hold some of the bytes";
 
+/// A name is a line of its own: a newline in it must not forge another.
+fn in_line(name: &str) -> String {
+    printable(name).replace('\n', "\\n")
+}
+
+fn in_lines(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| in_line(name)).collect();
+    names.join(", ")
+}
+
 /// What is left, in a person's words.
 pub(super) fn words(left: &Remains, holds: &str) -> String {
     let named = |what: &str, files: &[String]| {
-        (!files.is_empty()).then(|| format!("{what}:\n  {}", printable(&files.join("\n  "))))
+        let files: Vec<String> = files.iter().map(|file| in_line(file)).collect();
+        (!files.is_empty()).then(|| format!("{what}:\n  {}", files.join("\n  ")))
     };
     let parts = [
         named(holds, &left.leftovers),
@@ -219,7 +245,10 @@ pub(super) fn words(left: &Remains, holds: &str) -> String {
             "not all that was erased is known, and no file was searched for the rest: a blob of it is here and cannot be read, or an earlier redaction was interrupted before its search of the store had ended, or the list of what it had found is damaged".to_owned()
         }),
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let damaged = left.damaged_job.then(|| {
+        ".heddle/events/redact.json, which says what a redaction that has begun was to erase, is damaged: nothing is erased by it, and nobody goes on with it".to_owned()
+    });
+    let parts: Vec<String> = parts.into_iter().flatten().chain(damaged).collect();
     parts.join("\n")
 }
 
@@ -237,6 +266,7 @@ pub(super) fn next(left: &Remains) -> String {
         (is_own, OWN),
         (!is_own && !left.leftovers.is_empty(), STRANGE),
         (is_unlooked, UNLOOKED),
+        (left.damaged_job, ANEW),
         (left.hidden > 0 || left.unfinished, BY_HAND),
         (true, LET_BE),
     ];
@@ -249,7 +279,8 @@ const OWN: &str = "Remove no file of .heddle/events: segments, checkpoints and b
 const UNLOOKED: &str = "Files of which nobody knows: look at them yourself (`ls -l`, `grep -l TEXT FILE`, unpack what is compressed), for nobody can search for erased content later, and remove those that must go.";
 const BY_HAND: &str =
     "Look through the store yourself: `grep -rl TEXT .heddle`, for all that was to be erased.";
-const LET_BE: &str = "What is told stays told until it is gone or you say that you have looked: `heddle doctor redact --let-be FILE` for a file, without FILE for all that is not known to hold any of it.";
+const LET_BE: &str = "What is told stays told until it is gone or you say that you have looked: `heddle doctor redact --let-be FILE` for a file, without FILE for all in which none of it was found. A file of which no name is noted is let be by its name as well, also when it is gone.";
+const ANEW: &str = "Ask for the same erasure again (`heddle doctor redact --item ID --reason REASON`): it sets the damaged file aside in .heddle/events/quarantine, and begins anew. `heddle journal log` shows as [redacted] what was erased already.";
 
 /// A file without which records are lost.
 fn is_of_journal(file: &str) -> bool {
@@ -259,12 +290,17 @@ fn is_of_journal(file: &str) -> bool {
 }
 
 /// Said every time: nobody should believe that more was erased than was.
-fn warnings(told: &Redacted) -> Vec<String> {
+fn warnings(told: &Redacted, item: Option<&str>) -> Vec<String> {
+    // Where the type is known it can be pasted.
+    let item = item.filter(|item| item.contains('/')).unwrap_or("TYPE/ID");
+    let file = quoted(&format!(".heddle/entities/{item}.json"));
     let mut all = vec![
-        "git may still hold old projections and checkpoints: `git log --all --oneline -- .heddle` shows where; \
-         `git filter-repo --invert-paths --path .heddle/events/checkpoints --path .heddle/entities/TYPE/ID.json` rewrites that history"
-            .to_owned(),
+        format!(
+            "git may still hold old projections and checkpoints: `git log --all --oneline -- .heddle` shows where; \
+             `git filter-repo --invert-paths --path .heddle/events/checkpoints --path {file}` rewrites that history"
+        ),
         "copies outside of this store (clones, backups of the disk, a folder it was migrated from) are not reached".to_owned(),
+        "slices that were shared over a mesh go on saying it until `heddle journal export-slice --to-mesh` has been run again here; from then on free pages of each home's data.db may hold it, until `heddle doctor --compact` there".to_owned(),
     ];
     if told.short > 0 {
         all.push(format!(
@@ -284,11 +320,17 @@ fn warnings(told: &Redacted) -> Vec<String> {
             told.shared
         ));
     }
+    if let Some(aside) = &told.set_aside {
+        all.push(format!(
+            "what an interrupted redaction was to erase was damaged: nothing was erased by it, it lies in {} now, and what it had found is not known any more; if it was about another item, redact that one again",
+            in_line(aside)
+        ));
+    }
     all.extend(short_in(&told.left));
     if !told.links.is_empty() {
         all.push(format!(
             "these links lead out of the store, and nobody has looked behind them: {}",
-            told.links.join(", ")
+            in_lines(&told.links)
         ));
     }
     if told.keys > 0 {
@@ -310,7 +352,7 @@ fn short_in(left: &Remains) -> Option<String> {
     (!left.short_in.is_empty()).then(|| {
         format!(
             "these files hold some of what was short or is held by others, too; look at them: {}",
-            left.short_in.join(", ")
+            in_lines(&left.short_in)
         )
     })
 }
