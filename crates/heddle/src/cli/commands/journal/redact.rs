@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use heddle_core::shell::quoted;
 use heddle_journal::{Ended, Journal, JournalError, LetBe, Redacted, Remains, Target};
 
-use super::store;
+use super::{mesh_slices, store};
 use crate::cli::text::printable;
 use crate::cli::{CliError, Context, exit, ui};
 
@@ -73,6 +73,8 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let told = journal.redact(&args.target(), reason);
     let mut told = told.map_err(|error| unended(&journal, &args, error))?;
     told.warnings = warnings(&told, args.item.as_deref());
+    told.warnings
+        .extend(mesh_slices::still_shared(context, &journal));
     if told.left.is_nothing() {
         return context.print_done(&told, text);
     }
@@ -300,7 +302,6 @@ fn warnings(told: &Redacted, item: Option<&str>) -> Vec<String> {
              `git filter-repo --invert-paths --path .heddle/events/checkpoints --path {file}` rewrites that history"
         ),
         "copies outside of this store (clones, backups of the disk, a folder it was migrated from) are not reached".to_owned(),
-        "slices that were shared over a mesh go on saying it until `heddle journal export-slice --to-mesh` has been run again here; from then on free pages of each home's data.db may hold it, until `heddle doctor --compact` there".to_owned(),
     ];
     if told.short > 0 {
         all.push(format!(
