@@ -12,8 +12,8 @@ fn job(house: &Home, words: &[&str], url: &str) -> Ran {
     house.cli(&head.concat())
 }
 
-fn told(ran: &Ran, code: u8, words: &[&str]) {
-    assert_eq!(i32::from(code), i32::from(ran.code), "{ran:?}");
+fn told(ran: &Ran, code: i32, words: &[&str]) {
+    assert_eq!(ran.code, code, "{ran:?}");
     for words in words {
         assert!(ran.stderr.contains(words), "{words}: {ran:?}");
     }
