@@ -7,12 +7,13 @@
 use std::time::Duration;
 
 use heddle_core::error_code::ErrorCode;
-use heddle_core::ids::{MemberId, MeshId, OpId};
+use heddle_core::ids::{ClientMessageId, MemberId, MeshId, OpId};
 use heddle_core::limits::{UPLOAD_COMMIT_TURN, UPLOAD_HELP_TURN};
+use heddle_core::names::AgentName;
 use heddle_wire::broker::{LeftOutItem, SendItem, UploadItem};
 use serde_json::value::RawValue;
 
-use crate::accept::{Accept, Refusal, Staged, reused};
+use crate::accept::{Accept, Refusal, Staged, Unfit, reused};
 use crate::limiter::Limiter;
 use crate::principal::Principal;
 use crate::storage::{LeftOut, Shown, Storage, StorageError, UploadEnd, UploadPart, UploadVerdict};
@@ -21,7 +22,12 @@ use crate::storage::{LeftOut, Shown, Storage, StorageError, UploadEnd, UploadPar
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Uploaded {
     /// Everything up to this cursor is here, but for items of this part that cannot be taken.
-    Open { through: u64, left_out: NotTaken },
+    Open {
+        through: u64,
+        left_out: NotTaken,
+        /// The first item behind it that was sent and has to come again, and why.
+        waits: Option<LeftOutItem>,
+    },
     /// Everybody sees it; since now, if `is_fresh`. But for rows of which the commit found that they cannot be.
     Shown {
         shown: Shown,
@@ -92,6 +98,7 @@ pub async fn chunk<S: Storage, L: Limiter>(
     by: &Principal,
     id: OpId,
     (after, items): (u64, Vec<UploadItem>),
+    unfit: Unfit,
 ) -> Result<Uploaded, Refusal> {
     owner(accept, by).await?;
     let rises = std::iter::once(after)
@@ -100,20 +107,26 @@ pub async fn chunk<S: Storage, L: Limiter>(
     if !rises {
         return misplaced(accept, by, id, after).await;
     }
-    let name = |item: &UploadItem| {
-        let id = item.client_message_id.clone();
-        (item.at, item.agent.clone(), id)
-    };
-    let names: Vec<_> = items.iter().map(name).collect();
-    let items: Option<Vec<SendItem>> = items.into_iter().map(sent).collect();
-    let items = items.ok_or_else(|| no(ErrorCode::InvalidRequest, "an envelope is not JSON"))?;
-    let staged = accept.stage(by, items).await;
+    let names: Vec<_> = items.iter().map(Named::of).collect();
+    let (sent, no_json) = readable(items);
+    if unfit == Unfit::InTheWay && !no_json.is_empty() {
+        return Err(not_json());
+    }
+    let (numbers, sent): (Vec<usize>, Vec<SendItem>) = sent.into_iter().unzip();
     let Staged {
-        messages, waits, ..
-    } = staged;
-    let through = match (staged.taken.checked_sub(1), waits) {
-        (Some(end), _) => names.get(end).map_or(after, |name| name.0),
-        (None, Some(refusal)) => return Err(refusal),
+        messages,
+        taken,
+        left_out,
+        waits,
+    } = accept.stage(by, sent, unfit).await;
+    // Where nothing waits all of them are settled, those that are no JSON too.
+    let settled = match numbers.get(taken) {
+        Some(number) if waits.is_some() => *number,
+        _ => names.len(),
+    };
+    let through = match (settled.checked_sub(1), &waits) {
+        (Some(end), _) => names.get(end).map_or(after, |name| name.at),
+        (None, Some(refusal)) => return Err(refusal.clone()),
         (None, None) => after,
     };
     let part = UploadPart {
@@ -122,25 +135,79 @@ pub async fn chunk<S: Storage, L: Limiter>(
         rows: messages,
         now: accept.clock.wall(),
     };
-    let items = staged.left_out.into_iter().filter_map(|(number, why)| {
-        let (at, agent, client_message_id) = names.get(number)?.clone();
-        Some(LeftOutItem {
-            at: Some(at),
-            agent,
-            client_message_id,
-            code: why.code.as_str().to_owned(),
-            detail: why.detail,
-        })
-    });
-    let items: Vec<_> = items.collect();
+    let known = left_out.into_iter();
+    let known = known.filter_map(|(taken, why)| Some((*numbers.get(taken)?, why)));
+    let unread = no_json.into_iter().filter(|number| *number < settled);
+    let unread = unread.map(|number| (number, not_json()));
+    let items = missing(&names, known.chain(unread).collect());
     let kept = accept.storage.stage_upload(by.mesh, by.member, id, part);
     let verdict = kept.await.map_err(Refusal::from)?;
+    let is_taken = verdict == UploadVerdict::Through(through);
     let mut uploaded = answer(accept, by, id, verdict).await?;
-    if let Uploaded::Open { left_out, .. } = &mut uploaded {
+    if let Uploaded::Open {
+        left_out,
+        waits: next,
+        ..
+    } = &mut uploaded
+    {
         let count = u64::try_from(items.len()).unwrap_or(u64::MAX);
         *left_out = NotTaken { count, items };
+        *next = waits
+            .filter(|_| is_taken)
+            .and_then(|why| Some(names.get(settled)?.because(why)));
     }
     Ok(uploaded)
+}
+
+/// By what whoever sent an item knows it.
+struct Named {
+    at: u64,
+    agent: AgentName,
+    client_message_id: ClientMessageId,
+}
+
+impl Named {
+    fn of(item: &UploadItem) -> Self {
+        Self {
+            at: item.at,
+            agent: item.agent.clone(),
+            client_message_id: item.client_message_id.clone(),
+        }
+    }
+
+    fn because(&self, why: Refusal) -> LeftOutItem {
+        LeftOutItem {
+            at: Some(self.at),
+            agent: self.agent.clone(),
+            client_message_id: self.client_message_id.clone(),
+            code: why.code.as_str().to_owned(),
+            detail: why.detail,
+        }
+    }
+}
+
+/// In the order in which they were sent.
+fn missing(names: &[Named], mut why: Vec<(usize, Refusal)>) -> Vec<LeftOutItem> {
+    why.sort_by_key(|(number, _)| *number);
+    let missing = why.into_iter();
+    let missing = missing.filter_map(|(number, why)| Some(names.get(number)?.because(why)));
+    missing.collect()
+}
+
+/// Items that can be staged, each with its number, and the numbers of those whose envelope is no JSON.
+fn readable(items: Vec<UploadItem>) -> (Vec<(usize, SendItem)>, Vec<usize>) {
+    let (mut readable, mut no_json) = (Vec::new(), Vec::new());
+    for (number, item) in items.into_iter().enumerate() {
+        match sent(item) {
+            Some(item) => readable.push((number, item)),
+            None => no_json.push(number),
+        }
+    }
+    (readable, no_json)
+}
+
+fn not_json() -> Refusal {
+    no(ErrorCode::InvalidRequest, "an envelope is not JSON")
 }
 
 /// Items that do not rise from their cursor: whoever named another one than that of the upload has lost its place, and is told
@@ -183,6 +250,7 @@ pub async fn commit<S: Storage, L: Limiter>(
         UploadVerdict::Going => Ok(Uploaded::Open {
             through,
             left_out: NotTaken::default(),
+            waits: None,
         }),
         verdict => answer(accept, by, id, verdict).await,
     }
@@ -282,6 +350,7 @@ async fn answer<S: Storage, L: Limiter>(
         UploadVerdict::Through(through) => Ok(Uploaded::Open {
             through,
             left_out: NotTaken::default(),
+            waits: None,
         }),
         UploadVerdict::Committed(shown) | UploadVerdict::Shown(shown) => {
             if is_fresh {

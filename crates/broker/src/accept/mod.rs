@@ -25,8 +25,8 @@ pub use batch::Batch;
 pub(crate) use batch::read_mentions;
 pub use effects::Effects;
 pub use reply::{Refusal, refused};
-pub use stage::Staged;
 pub(crate) use stage::reused;
+pub use stage::{Staged, Unfit};
 
 use crate::limiter::Limiter;
 use crate::principal::Principal;
@@ -66,9 +66,9 @@ impl<S: Storage, L: Limiter> Accept<S, L> {
     }
 
     /// B0 and B1 for ops of an upload: they become messages, and are committed later, all at once.
-    pub async fn stage(&self, sender: &Principal, items: Vec<SendItem>) -> Staged {
+    pub async fn stage(&self, sender: &Principal, items: Vec<SendItem>, unfit: Unfit) -> Staged {
         let batch = self.admit(sender, items).await;
-        stage::staged(self, batch)
+        stage::staged(self, batch, unfit)
     }
 
     /// When an id that is accepted now may be forgotten.

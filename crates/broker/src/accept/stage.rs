@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use heddle_core::error_code::{ErrorCode, Retry};
+use heddle_core::error_code::{ErrorCode, ErrorKind, Retry};
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{BrokerMessageId, IdKey};
 
@@ -13,6 +13,23 @@ use super::batch::{Admitted, Batch, Slot};
 use super::reply::{Answer, Refusal};
 use crate::limiter::Limiter;
 use crate::storage::{Destination, NewMessage, Storage};
+
+/// What becomes of an item that its sender would have to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfit {
+    /// It is left out by name, and its neighbours are taken: whoever asks is told all of them.
+    Named,
+    /// It stays in the way: whoever asks is told no names, and would not know that it is missing.
+    InTheWay,
+}
+
+impl Unfit {
+    /// Whether the item has to come again. What waits for us, for a limiter or for a disk does so whoever asks.
+    fn waits(self, refusal: &Refusal) -> bool {
+        let is_ours = matches!(refusal.code.kind(), ErrorKind::Busy | ErrorKind::Internal);
+        refusal.code.retry() == Retry::SameId && (is_ours || self == Self::InTheWay)
+    }
+}
 
 /// What may be laid aside of some items.
 #[derive(Debug, Default)]
@@ -26,7 +43,11 @@ pub struct Staged {
     pub waits: Option<Refusal>,
 }
 
-pub(super) fn staged<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: Batch) -> Staged {
+pub(super) fn staged<S: Storage, L: Limiter>(
+    accept: &Accept<S, L>,
+    batch: Batch,
+    unfit: Unfit,
+) -> Staged {
     let accepted_at = accept.clock.wall();
     let origin = Origin {
         sender_name: batch.sender_name.clone(),
@@ -53,7 +74,7 @@ pub(super) fn staged<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: Batch
             }
             Slot::Answered(Answer::Duplicate(_)) => None,
             Slot::Answered(Answer::Conflict(_)) => Some(reused()),
-            Slot::Answered(Answer::Refused(refusal)) if refusal.code.retry() == Retry::SameId => {
+            Slot::Answered(Answer::Refused(refusal)) if unfit.waits(&refusal) => {
                 staged.waits = Some(refusal);
                 return staged;
             }

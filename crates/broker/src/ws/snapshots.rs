@@ -5,7 +5,7 @@ use heddle_core::ids::{HistoryId, OpId};
 use heddle_wire::broker::{ReplyResult, Request};
 
 use super::Shared;
-use crate::accept::{Refusal, refused};
+use crate::accept::{Refusal, Unfit, refused};
 use crate::limiter::Limiter;
 use crate::principal::Principal;
 use crate::storage::{SnapshotVerdict, Storage, StorageError};
@@ -82,7 +82,11 @@ async fn upload<S: Storage, L: Limiter>(
             snapshot,
             after,
             items,
-        } => upload::chunk(accept, principal, snapshot, (after, items)).await,
+        } => {
+            // The answer has no room for names: an item that could be corrected is not passed over in silence.
+            let part = (after, items);
+            upload::chunk(accept, principal, snapshot, part, Unfit::InTheWay).await
+        }
         Request::UploadCommit { snapshot, through } => {
             upload::commit(accept, principal, snapshot, through).await
         }

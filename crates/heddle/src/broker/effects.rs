@@ -18,6 +18,7 @@ use heddle_daemon::{EffectStorage, EffectsError, TeamCaller, TeamDesk};
 use heddle_wire::broker::{EffectCall, ReplyResult};
 use heddle_wire::problem::Problem;
 
+use super::engine::said_later;
 use crate::cli::{CliError, exit};
 use crate::up::on_full_disk;
 
@@ -69,10 +70,13 @@ pub async fn on_database(
     folder: &Path,
     (clock, ids): Sources,
 ) -> Result<Decider, CliError> {
-    let schema = format!("{schema}{SCHEMA_SUFFIX}");
-    let place = (members.effects_pool(), schema.as_str());
+    let own = format!("{schema}{SCHEMA_SUFFIX}");
+    let place = (members.effects_pool(), own.as_str());
     let desk = TeamDesk::on_database(place, folder, clock, ids).await;
-    let desk = desk.map_err(|error| on_full_disk(folder, cannot_decide(&error)))?;
+    let desk = desk.map_err(|error| {
+        let known = said_later(&error.to_string(), schema);
+        known.unwrap_or_else(|| on_full_disk(folder, cannot_decide(&error)))
+    })?;
     let desk = Arc::new(desk);
     let looking = tokio::spawn(look_again(Arc::clone(&desk)));
     Ok(Decider {
@@ -97,9 +101,12 @@ async fn look_again<S: EffectStorage + Clone>(desk: Arc<TeamDesk<S>>) {
 
 /// Brings the tables of the effects up to date, as a start would.
 pub async fn migrate(storage: &PostgresStorage, schema: &str) -> Result<(), CliError> {
-    let schema = format!("{schema}{SCHEMA_SUFFIX}");
-    let migrated = TeamDesk::migrate((storage.effects_pool(), &schema)).await;
-    migrated.map_err(|error| cannot_decide(&error))
+    let own = format!("{schema}{SCHEMA_SUFFIX}");
+    let migrated = TeamDesk::migrate((storage.effects_pool(), &own)).await;
+    migrated.map_err(|error| {
+        let known = said_later(&error.to_string(), schema);
+        known.unwrap_or_else(|| cannot_decide(&error))
+    })
 }
 
 fn cannot_decide(error: &EffectsError) -> CliError {

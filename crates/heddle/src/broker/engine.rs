@@ -165,6 +165,40 @@ const ADDRESS: &str = "Write --database postgres://USER:PASSWORD@HOST:PORT/DATAB
     HEDDLE_BROKER_DATABASE; a database elsewhere needs TLS, and its certificate is verified without any sslmode \
     (--database-ca FILE where it is your own); or write sslmode=disable behind the address if the way is protected otherwise.";
 
+const NO_PLACE: &str = "If it says so for long, look into the log of its server: it may have no connection left (max_connections, 22 \
+    for each broker; CONNECTION LIMIT of the role) or no disk. Then start again.";
+
+/// What somebody who may not use the tables needs.
+fn rights(schema: &str) -> String {
+    format!(
+        "Nothing was changed. A broker, `migrate` and jobs that write come as the owner of the tables: name that role in the address, or, as \
+         a superuser, ALTER SCHEMA {schema} OWNER TO …, and ALTER TABLE … OWNER TO … for each table in it (and so for {schema}_effects). For \
+         a role that only looks: GRANT USAGE ON SCHEMA {schema} TO …; GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO …."
+    )
+}
+
+/// What a database said once it was open, by the code at the end of its words, where that tells more than that it failed:
+/// somebody may not, or there is no place, or no disk.
+pub fn said_later(words: &str, schema: &str) -> Option<CliError> {
+    let has = |code: &str| words.contains(&format!("({code})"));
+    if has("42501") || has("3F000") {
+        return Some(CliError::new(exit::REFUSED, words).next(format!(
+            "{} Where there is no such schema yet: GRANT CREATE ON DATABASE … TO ….",
+            rights(schema)
+        )));
+    }
+    if has("53100") {
+        let next = "Free some space where the database keeps its tables, then start again.";
+        return Some(CliError::new(exit::FAILED, words).next(next));
+    }
+    // Too many connections, of all or of a role, and a server that starts or stops.
+    if ["53300", "57P01", "57P03"].into_iter().any(has) {
+        let busy = OpenError::Busy(words.to_owned());
+        return Some(CliError::new(exit::UNREACHABLE, busy.to_string()).next(NO_PLACE));
+    }
+    None
+}
+
 /// Why the database cannot be used, and what helps.
 fn cannot_use(error: &OpenError) -> CliError {
     let (code, next) = match error {
@@ -173,11 +207,7 @@ fn cannot_use(error: &OpenError) -> CliError {
             exit::USAGE,
             "Correct the option and start again; nothing was changed.",
         ),
-        OpenError::Busy(_) => (
-            exit::UNREACHABLE,
-            "If it says so for long, look into the log of its server: it may have no connection left (max_connections, 22 for each \
-             broker; CONNECTION LIMIT of the role) or no disk. Then start again.",
-        ),
+        OpenError::Busy(_) => (exit::UNREACHABLE, NO_PLACE),
         OpenError::NoTls(_) => (
             exit::REFUSED,
             "Give its server a certificate (ssl = on, ssl_cert_file and ssl_key_file in postgresql.conf); or write sslmode=disable \
@@ -212,10 +242,21 @@ fn cannot_use(error: &OpenError) -> CliError {
             exit::REFUSED,
             "Nothing was changed. Correct the setting and start again: with it, accepted messages could be lost.",
         ),
-        OpenError::Migration(_) => (
-            exit::FAILED,
+        OpenError::Denied { schema, .. } => {
+            return CliError::new(exit::REFUSED, error.to_string()).next(rights(schema));
+        }
+        OpenError::NoSchema { .. } => (
+            exit::REFUSED,
             "Nothing was changed. The user must be allowed to create a schema in the database: GRANT CREATE ON \
              DATABASE … TO …; then start again.",
+        ),
+        OpenError::Full(_) => (
+            exit::FAILED,
+            "Nothing was changed. Free some space where the database keeps its tables, then start again.",
+        ),
+        OpenError::Migration(_) => (
+            exit::FAILED,
+            "Nothing was changed. See what the database says, and its log; then start again.",
         ),
         OpenError::Newer { .. } => (
             exit::REFUSED,

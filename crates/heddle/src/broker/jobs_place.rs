@@ -11,7 +11,7 @@ use heddle_broker::storage::{
 use heddle_core::ids::MeshId;
 use heddle_core::names::MeshName;
 
-use super::engine::open_database_for;
+use super::engine::{open_database_for, said_later};
 use super::jobs::{cannot_open, damaged};
 use crate::cli::{CliError, Context, exit, note};
 use crate::system::Runtime;
@@ -70,6 +70,9 @@ pub fn send<E: Errand>(context: &Context, place: &Place, errand: E) -> Result<E:
             let done = errand.run(&AnyStorage::Postgres(storage.clone())).await;
             storage.stop().await;
             done.map_err(|error| {
+                if let Some(known) = said_later(&error.to_string(), &options.schema) {
+                    return known;
+                }
                 let next = match &error {
                     StorageError::Full => {
                         "Nothing is half done. Free some space where the database keeps its tables, then try again."

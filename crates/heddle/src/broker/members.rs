@@ -52,8 +52,12 @@ impl Errand for ReadAll {
         };
         let mut members = Vec::new();
         for (mesh, name) in meshes {
-            // Whoever serves the tables moves their lease time on; what it wrote last is what we know.
-            let now = storage.lease_time(mesh).await?;
+            // Whoever serves the tables moves their lease time on. A database knows since when nobody has; of a file, what was
+            // written last is what we know.
+            let now = match storage {
+                AnyStorage::Postgres(database) => database.lease_now(mesh).await?,
+                AnyStorage::Sqlite(file) => file.lease_time(mesh).await?,
+            };
             let present = storage.presence(mesh, now).await?;
             let present: BTreeMap<_, _> =
                 present.into_iter().map(|one| (one.member, one)).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_broker::Broker;
-use heddle_broker::storage::{AnyStorage, PostgresOptions, SqliteStorage};
+use heddle_broker::storage::{AnyStorage, PostgresOptions, SqliteStorage, StorageError};
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::names::MeshName;
 use heddle_core::negotiate::ConnectionPolicy;
@@ -17,14 +17,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::door::{self, Door, Entry};
-use super::engine::{Engine, open_database};
+use super::engine::{Engine, open_database, said_later};
 use super::greeting::{Ready, greeting, reached, warnings};
 use super::jobs::{cannot_open, damaged};
 use super::limiter::{limiter, limiter_probe};
 use super::marks;
 use super::pages::Pages;
 use super::places::Places;
-use super::settings::{broker_config, options};
+use super::settings::{broker_config, mark_elsewhere, options, refuse_without_tables};
 use super::tls::{TlsFiles, acceptor};
 use crate::cli::{CliError, Context, exit};
 use crate::system::{Runtime, Signals, SystemClock, SystemIds, Word};
@@ -104,9 +104,11 @@ async fn run(
         // IMPORTANT: its settings are looked at and its tables brought up to date before the port is bound.
         Some(database) => {
             let storage = open_database(database).await?;
+            mark_elsewhere(&serving.home);
             serving.on(AnyStorage::Postgres(storage)).await
         }
         None => {
+            refuse_without_tables(&serving.home)?;
             let storage = open(context, &serving.home)?;
             serving.on(AnyStorage::Sqlite(storage)).await
         }
@@ -143,11 +145,9 @@ impl Serving<'_> {
         // IMPORTANT: before anybody is served, who would be given places that others have seen.
         let seen = marks::read(self.home.path());
         let compared = door.broker.compared(&seen).await;
-        compared.map_err(|error| failed(&error))?;
-        door.broker
-            .forget_sessions()
-            .await
-            .map_err(|error| failed(&error))?;
+        compared.map_err(|error| self.unfit(&error))?;
+        let forgotten = door.broker.forget_sessions().await;
+        forgotten.map_err(|error| self.unfit(&error))?;
         let port_file = self.home.path().join("broker.port");
         write_private(&port_file, &listen.port().to_string()).map_err(|error| failed(&error))?;
         let upkeep = tokio::spawn({
@@ -191,6 +191,13 @@ impl Serving<'_> {
         decider.close().await;
         let _ = std::fs::remove_file(&port_file);
         ending.and(stopped)
+    }
+
+    /// What the tables say before anybody is served.
+    fn unfit(&self, error: &StorageError) -> CliError {
+        let named = self.options.database.as_ref();
+        let known = named.and_then(|named| said_later(&error.to_string(), &named.schema));
+        known.unwrap_or_else(|| failed(error))
     }
 
     /// Named on the command line, or in the folder; from the root, because it is read elsewhere.

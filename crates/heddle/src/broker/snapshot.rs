@@ -2,6 +2,7 @@
 //! `…/snapshot/ID/commit`. The same room as the one behind the WebSocket, for an operator who names the owner.
 
 use heddle_broker::Principal;
+use heddle_broker::accept::Unfit;
 use heddle_broker::storage::{Storage as _, Upkeep as _};
 use heddle_broker::upload::{self, Uploaded};
 use heddle_core::error_code::ErrorCode;
@@ -66,7 +67,7 @@ pub(super) async fn answer(
             }
             let principal = owner(door, slug, body.member).await?;
             let (id, part) = (parsed(text)?, (body.cursor, body.items));
-            let taken = upload::chunk(accept, &principal, id, part).await;
+            let taken = upload::chunk(accept, &principal, id, part, Unfit::Named).await;
             (id, principal, taken)
         }
         Step::Commit(text) => {
@@ -103,16 +104,22 @@ fn view(snapshot_id: OpId, uploaded: Uploaded) -> SnapshotAnswer {
         next_cursor: None,
         left_out: None,
         left_out_items: Vec::new(),
+        waits: None,
         broker_epoch: None,
         broker_seq_start: None,
         rows: None,
         duplicate: None,
     };
     match uploaded {
-        Uploaded::Open { through, left_out } => SnapshotAnswer {
+        Uploaded::Open {
+            through,
+            left_out,
+            waits,
+        } => SnapshotAnswer {
             next_cursor: Some(through),
             left_out: Some(left_out.count),
             left_out_items: left_out.items,
+            waits,
             ..open
         },
         Uploaded::Shown {

@@ -214,6 +214,52 @@ fn lf_34_a_row_whose_id_is_another_rows_is_named_and_never_only_missing() {
     }
 }
 
+/// What can never be taken is left out by name, wherever it stands; its neighbours are taken.
+#[test]
+fn lf_34_an_item_that_can_never_be_taken_is_named_and_its_neighbours_are_taken() {
+    for team in Team::both() {
+        let (_alice, _up, member) = owner(&team);
+        let upload = by_hand(&team, &member, ID);
+        upload.begin();
+        let with = |at: u64, bytes: &[u8]| {
+            let mut one = item(at);
+            one["envelope_base64"] = json!(STANDARD.encode(bytes));
+            one
+        };
+        let large = format!("{{\"x\":\"{}\"}}", "y".repeat(1_200_000));
+        let mut nobodys = item(8);
+        nobodys["agent"] = json!("nobody");
+        let items = [
+            with(1, b"not json"),
+            item(2),
+            with(3, br#"{"x":1}"#),
+            item(4),
+            with(5, large.as_bytes()),
+            item(6),
+            nobodys,
+            item(9),
+            with(10, b"\xff"),
+        ];
+        let told = upload.chunk(0, &items);
+        assert_eq!(told["next_cursor"], 10, "{told}");
+        assert_eq!(told["left_out"], 5, "{told}");
+        assert_eq!(told.get("waits"), None, "{told}");
+        let named = told["left_out_items"].as_array().unwrap().iter();
+        let named: Vec<_> = named
+            .map(|item| (item["at"].as_u64().unwrap(), item["code"].as_str().unwrap()))
+            .collect();
+        let (bad, large, unknown) = ("invalid_request", "payload_too_large", "unknown_agent");
+        let expected = [(1, bad), (3, bad), (5, large), (8, unknown), (10, bad)];
+        assert_eq!(named, expected, "{told}");
+        let done = upload.commit(10);
+        assert_eq!(
+            (&done["committed"], &done["rows"]),
+            (&json!(true), &json!(4)),
+            "{done}"
+        );
+    }
+}
+
 /// What everybody can read of it, from the broker's own tables: ops of the log.
 fn shown_ops(team: &Team) -> u64 {
     let (rows, file) = ("SELECT count(*) FROM", team.broker.data.join("broker.db"));

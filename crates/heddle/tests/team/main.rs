@@ -12,6 +12,7 @@ mod limiter_tls;
 mod one_address;
 mod ops_files;
 mod put_back_database;
+mod rights_of_database;
 mod team;
 mod team_adversity;
 mod team_members;

@@ -110,6 +110,9 @@ pub struct SnapshotAnswer {
     /// The first of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out_items: Vec<LeftOutItem>,
+    /// The first item of the chunk that could not be taken yet, and why; it and those behind it come again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<LeftOutItem>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broker_epoch: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

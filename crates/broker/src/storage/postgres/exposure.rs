@@ -9,7 +9,9 @@ const ASK: &str = "SELECT current_setting('is_superuser') = 'on', current_settin
     coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false)";
 
 const SUPERUSER: &str = "the broker is a superuser of the database, and so is whoever gets hold of its password. Give it a \
-    role of its own that owns the database and nothing else (CREATE ROLE heddle LOGIN PASSWORD '…'; ALTER DATABASE … OWNER TO heddle)";
+    role of its own that owns the database and nothing else (CREATE ROLE heddle LOGIN PASSWORD '…'; ALTER DATABASE … OWNER TO heddle; and in \
+    that database, for the tables that are there already: ALTER SCHEMA mesh OWNER TO heddle; ALTER SCHEMA mesh_effects OWNER TO \
+    heddle; and ALTER TABLE … OWNER TO heddle for each table in them)";
 const NO_PASSWORD: &str = "the database lets this broker in without a password, and so it does whoever reaches its port: ask for \
     scram-sha-256 in pg_hba.conf, and put the password into the address";
 const IN_THE_CLEAR: &str = "the database listens beyond its own machine, and this broker speaks to it in the clear: use TLS, or let it \

@@ -20,6 +20,7 @@ const STEPS: &[(i64, &str)] = &[
     (8, include_str!("schema_v8.sql")),
     (9, include_str!("schema_v9.sql")),
     (10, include_str!("schema_v10.sql")),
+    (11, include_str!("schema_v11.sql")),
 ];
 
 const LOCK: &str = "SELECT pg_advisory_xact_lock(7264517012874)";
@@ -30,6 +31,7 @@ const VERSION: &str = "SELECT coalesce(max(version), 0) FROM schema_migration";
 const APPLIED: &str = "INSERT INTO schema_migration (version) VALUES ($1)";
 
 const IS_THERE: &str = "SELECT to_regclass($1) IS NOT NULL";
+const HAS_SCHEMA: &str = "SELECT to_regnamespace($1) IS NOT NULL";
 
 /// What a migration found and did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,11 +67,11 @@ fn known() -> i64 {
 
 /// The version of the tables that are there; none is made.
 pub(super) async fn found(client: &Client, schema: &str) -> Result<i64, OpenError> {
-    let failed = |error: tokio_postgres::Error| held_or(&error, OpenError::Unreachable);
+    let failed = |error: tokio_postgres::Error| unusable(&error, schema, OpenError::Unreachable);
     let table = format!("{schema}.schema_migration");
     let there = client.query_one(IS_THERE, &[&table]).await;
     let mut version = 0;
-    if there.and_then(|row| row.try_get(0)).map_err(failed)? {
+    if has(there).map_err(failed)? {
         // By its full name: the schema is not looked for along a path.
         let asked = VERSION.replace("schema_migration", &table);
         let row = client.query_one(&asked, &[]).await;
@@ -98,9 +100,15 @@ pub(super) async fn current(client: &Client, schema: &str) -> Result<Migrated, O
 /// All steps that are missing, in one transaction: the database is at the old version or at the new one
 /// (LF-35). A newer one is refused.
 pub(super) async fn run(client: &mut Client, schema: &str) -> Result<Migrated, OpenError> {
-    let failed = |error: tokio_postgres::Error| held_or(&error, OpenError::Migration);
+    let failed = |error: tokio_postgres::Error| unusable(&error, schema, OpenError::Migration);
     let transaction = client.transaction().await.map_err(failed)?;
-    let migrated = steps(&transaction, schema).await.map_err(failed)?;
+    let migrated = match steps(&transaction, schema).await {
+        Ok(migrated) => migrated,
+        Err(error) => {
+            let _ = transaction.rollback().await;
+            return Err(why(client, schema, &error).await);
+        }
+    };
     let known = known();
     if migrated.from > known {
         return Err(OpenError::Newer {
@@ -112,12 +120,40 @@ pub(super) async fn run(client: &mut Client, schema: &str) -> Result<Migrated, O
     Ok(migrated)
 }
 
-/// Somebody who holds a table is another matter than a database that is away, or that allows too little.
-fn held_or(error: &tokio_postgres::Error, otherwise: fn(String) -> OpenError) -> OpenError {
-    if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
-        return OpenError::Held(words(error));
+/// Why a step could not be taken. Who may not make a schema is another matter than who may not use the one that is there.
+async fn why(client: &Client, schema: &str, error: &tokio_postgres::Error) -> OpenError {
+    let told = unusable(error, schema, OpenError::Migration);
+    let OpenError::Denied { schema, words } = told else {
+        return told;
+    };
+    match has(client.query_one(HAS_SCHEMA, &[&schema]).await) {
+        Ok(false) => OpenError::NoSchema { schema, words },
+        _ => OpenError::Denied { schema, words },
     }
-    otherwise(words(error))
+}
+
+fn has(
+    row: Result<tokio_postgres::Row, tokio_postgres::Error>,
+) -> Result<bool, tokio_postgres::Error> {
+    row.and_then(|row| row.try_get(0))
+}
+
+/// Somebody who holds a table, a full disk or a right that is not there is another matter than a database that is away.
+fn unusable(
+    error: &tokio_postgres::Error,
+    schema: &str,
+    otherwise: fn(String) -> OpenError,
+) -> OpenError {
+    let (schema, words) = (schema.to_owned(), words(error));
+    match error.code() {
+        Some(&SqlState::LOCK_NOT_AVAILABLE) => OpenError::Held(words),
+        Some(&SqlState::DISK_FULL) => OpenError::Full(words),
+        // A schema that this user may not look into is none on its path.
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE | &SqlState::INVALID_SCHEMA_NAME) => {
+            OpenError::Denied { schema, words }
+        }
+        _ => otherwise(words),
+    }
 }
 
 async fn steps(
@@ -131,9 +167,17 @@ async fn steps(
     transaction.execute(LOCK, &[]).await?;
     // What else holds a table is nobody who will be done with a step.
     transaction.batch_execute(LOCK_WAIT).await?;
-    let home = format!("CREATE SCHEMA IF NOT EXISTS {schema}; SET LOCAL search_path TO {schema}");
-    transaction.batch_execute(&home).await?;
-    transaction.batch_execute(VERSIONS).await?;
+    // Looked for first: to make what is there already takes a right that is needed once.
+    if !has(transaction.query_one(HAS_SCHEMA, &[&schema]).await)? {
+        let home = format!("CREATE SCHEMA {schema}");
+        transaction.batch_execute(&home).await?;
+    }
+    let path = format!("SET LOCAL search_path TO {schema}");
+    transaction.batch_execute(&path).await?;
+    let versions = format!("{schema}.schema_migration");
+    if !has(transaction.query_one(IS_THERE, &[&versions]).await)? {
+        transaction.batch_execute(VERSIONS).await?;
+    }
     let from: i64 = transaction.query_one(VERSION, &[]).await?.try_get(0)?;
     let mut to = from;
     for (number, sql) in STEPS.iter().filter(|(number, _)| *number > from) {

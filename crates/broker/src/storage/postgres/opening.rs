@@ -35,6 +35,14 @@ pub enum OpenError {
     Held(String),
     #[error("the database does not let this user in: {0}")]
     Refused(String),
+    /// It is let in, and may not do in the schema what is asked.
+    #[error("the database lets this user in, but not to the tables in schema {schema:?}: {words}")]
+    Denied { schema: String, words: String },
+    /// There is no schema, and it may make none.
+    #[error("the database does not let this user make the schema {schema:?}: {words}")]
+    NoSchema { schema: String, words: String },
+    #[error("the disk of the database is full: {0}")]
+    Full(String),
     #[error("there is no such database: {words}")]
     NoDatabase { name: String, words: String },
     #[error("there are no tables of a broker in schema {schema:?} of this database")]

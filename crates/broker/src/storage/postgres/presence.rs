@@ -44,7 +44,13 @@ FROM member m WHERE m.mesh_id = $1 ORDER BY m.member_id";
 
 const LEASE_TIME: &str = "SELECT lease_ms FROM mesh WHERE mesh_id = $1";
 
-const REMEMBER: &str = "UPDATE mesh SET lease_ms = $2 WHERE mesh_id = $1 AND lease_ms < $2";
+/// With what has passed on the database's clock since somebody who serves it moved the time on.
+const LEASE_NOW: &str = "
+SELECT lease_ms + greatest(0, coalesce(extract(epoch FROM clock_timestamp() - lease_at) * 1000, 0))::bigint
+FROM mesh WHERE mesh_id = $1";
+
+const REMEMBER: &str = "
+UPDATE mesh SET lease_ms = $2, lease_at = clock_timestamp() WHERE mesh_id = $1 AND lease_ms < $2";
 
 /// Keeps the newest lease time, so that it goes on from there after a restart.
 pub(super) async fn remember_lease_time(
@@ -98,6 +104,16 @@ async fn expire(
     }
     execute(transaction, SEEN, &[&key, &members, &at.0]).await?;
     Ok(over.len())
+}
+
+impl PostgresStorage {
+    /// What lease time is by now, for whoever looks and serves nobody: where every broker has died it goes on. No lease ends by it.
+    pub async fn lease_now(&self, mesh: MeshId) -> Result<LeaseMs, StorageError> {
+        let client = self.reader().await?;
+        let row = query_opt(&client, LEASE_NOW, &[&mesh_key(mesh)]).await?;
+        let row = row.ok_or(StorageError::UnknownMesh(mesh))?;
+        Ok(LeaseMs(Columns::of(&row).number()?))
+    }
 }
 
 impl Presence for PostgresStorage {

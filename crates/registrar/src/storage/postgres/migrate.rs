@@ -1,6 +1,6 @@
 //! The schema as forward-only steps, and the role that may only append.
 
-use deadpool_postgres::Pool;
+use deadpool_postgres::{HookError, Pool, PoolError};
 use tokio_postgres::Transaction;
 
 use crate::storage::error::StorageError;
@@ -24,6 +24,8 @@ const ROLE: &str = "heddle_registrar";
 const LOCK: &str = "SELECT pg_advisory_xact_lock(7264517012873)";
 const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS effect_migration (
     version BIGINT NOT NULL PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())";
+const HAS_SCHEMA: &str = "SELECT to_regnamespace($1) IS NOT NULL";
+const HAS_TABLE: &str = "SELECT to_regclass($1) IS NOT NULL";
 const VERSION: &str = "SELECT coalesce(max(version), 0) FROM effect_migration";
 const APPLIED: &str = "INSERT INTO effect_migration (version) VALUES ($1)";
 
@@ -73,7 +75,7 @@ pub(super) async fn run(pool: &Pool, schema: &str) -> Result<Option<&'static str
     let mut client = pool
         .get()
         .await
-        .map_err(|error| StorageError::Open(error.to_string()))?;
+        .map_err(|error| StorageError::Open(no_connection(&error)))?;
     let client: &mut tokio_postgres::Client = &mut client;
     let transaction = client.transaction().await.map_err(open)?;
     let role = steps(&transaction, schema).await.map_err(open)?;
@@ -86,9 +88,22 @@ async fn steps(
     schema: &str,
 ) -> Result<Option<&'static str>, tokio_postgres::Error> {
     transaction.execute(LOCK, &[]).await?;
-    let home = format!("CREATE SCHEMA IF NOT EXISTS {schema}; SET LOCAL search_path TO {schema}");
-    transaction.batch_execute(&home).await?;
-    transaction.batch_execute(VERSIONS).await?;
+    // Looked for first: to make what is there already takes a right that is needed once.
+    if !has(transaction, HAS_SCHEMA, schema).await? {
+        let home = format!("CREATE SCHEMA {schema}");
+        transaction.batch_execute(&home).await?;
+    }
+    let path = format!("SET LOCAL search_path TO {schema}");
+    transaction.batch_execute(&path).await?;
+    if !has(
+        transaction,
+        HAS_TABLE,
+        &format!("{schema}.effect_migration"),
+    )
+    .await?
+    {
+        transaction.batch_execute(VERSIONS).await?;
+    }
     let version: i64 = transaction.query_one(VERSION, &[]).await?.try_get(0)?;
     for (number, sql) in STEPS.iter().filter(|(number, _)| *number > version) {
         transaction.batch_execute(sql).await?;
@@ -109,10 +124,29 @@ async fn steps(
     Ok(Some(ROLE))
 }
 
+async fn has(
+    transaction: &Transaction<'_>,
+    asked: &str,
+    name: &str,
+) -> Result<bool, tokio_postgres::Error> {
+    transaction.query_one(asked, &[&name]).await?.try_get(0)
+}
+
+/// With the code of the server, by which whoever starts it knows what helps.
 fn detail(error: &tokio_postgres::Error) -> String {
-    error
-        .as_db_error()
-        .map_or_else(|| error.to_string(), |db| db.message().to_owned())
+    error.as_db_error().map_or_else(
+        || error.to_string(),
+        |db| format!("{} ({})", db.message(), db.code().code()),
+    )
+}
+
+fn no_connection(error: &PoolError) -> String {
+    match error {
+        PoolError::Backend(cause) | PoolError::PostCreateHook(HookError::Backend(cause)) => {
+            detail(cause)
+        }
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]
