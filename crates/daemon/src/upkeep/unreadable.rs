@@ -167,6 +167,7 @@ impl Found {
         let there = [
             &self.meshes,
             &self.models,
+            &self.nameless,
             &self.rows,
             &self.strays,
             &self.ahead,
@@ -260,4 +261,34 @@ async fn found(shared: &Shared, rows_max: u64) -> Result<Found, StoreError> {
         missing,
         outbox_gone,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type List = fn(&mut Found) -> &mut Vec<String>;
+
+    #[test]
+    fn whatever_is_found_alone_is_named_with_what_helps() {
+        let lists: [List; 8] = [
+            |found| &mut found.meshes,
+            |found| &mut found.models,
+            |found| &mut found.nameless,
+            |found| &mut found.rows,
+            |found| &mut found.strays,
+            |found| &mut found.ahead,
+            |found| &mut found.unsent,
+            |found| &mut found.missing,
+        ];
+        for (number, list) in lists.into_iter().enumerate() {
+            let mut found = Found::default();
+            assert!(found.is_empty());
+            list(&mut found).push("state \"k\"".to_owned());
+            let said = found.in_words();
+            assert!(!found.is_empty());
+            assert!(said.contains("state \"k\""), "{number}: {said:?}");
+            assert!(said.contains("`heddle "), "{number}: {said:?}");
+        }
+    }
 }

@@ -164,8 +164,9 @@ fn without_row(left: Option<&StoryLeft>) -> (&'static str, String) {
             "it was applied, and a younger change has taken its place since".to_owned(),
         ),
         Some(StoryLeft::Collected) => (
-            "superseded",
-            "it was applied; what stood there was deleted since, and the mark of that was collected"
+            UNKNOWN,
+            "it was applied, and nothing stands there any more: it was deleted since and the mark of that was collected, \
+             or its row is gone. After the first collection that cannot be told apart"
                 .to_owned(),
         ),
         Some(StoryLeft::Gone(what)) => (
